@@ -16,8 +16,8 @@ uint64_t SaltOf(absl::string_view name);
 // The distribution of a table's initial rows. A small immutable value: copy it freely, use it from
 // any thread.
 //
-//   uniform(minval=-0.05,maxval=0.05)       minval <= value < maxval (or all minval, if they are
-//   equal) normal(mean=0.0,stddev=0.05)            |value - mean| < 6.4 stddev
+//   uniform(minval=-0.05,maxval=0.05)       minval <= value < maxval; all minval if they are equal
+//   normal(mean=0.0,stddev=0.05)            |value - mean| < 6.4 stddev
 //   truncated_normal(mean=0.0,stddev=0.05)  |value - mean| <= 2 stddev, else distributed as normal
 //   constant(value=0.0)
 //

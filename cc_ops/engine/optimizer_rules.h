@@ -60,9 +60,8 @@ struct SgdRule : RuleWithoutIdle {
 //   touched:  m = m * mu - g * lr;  w += m   (Nesterov: w += -g * lr, then w += m * mu)
 //   idle:     m = m * mu;           w += m   (Nesterov: w += m * mu)
 //
-// so k idle steps are w += m * (mu + mu^2 + ... + mu^k), once more times mu for Nesterov, and m *=
-// mu^k. One idle step gives tf_keras's very bits; more agree up to the rounding of the steps left
-// out.
+// so k idle steps are w += m * (mu + mu^2 + ... + mu^k), once more times mu for Nesterov, and
+// m *= mu^k. One idle step gives tf_keras's very bits; more agree to the rounding of single steps.
 template <bool kNesterov>
 struct MomentumRule {
   static constexpr int kSlots = 1;
@@ -129,7 +128,8 @@ struct MomentumRule {
   }
 };
 
-// tf_keras Adagrad.
+// tf_keras Adagrad. (In a graph, TensorFlow's optimizer may turn its division by a square root into
+// a product with rsqrt, an ulp away from its own eager result; this is the eager one.)
 struct AdagradRule : RuleWithoutIdle {
   static constexpr int kSlots = 1;
 

@@ -1,9 +1,10 @@
 """Builds the package; everything that is not the C++ library stands in pyproject.toml.
 
-The C++ library must be compiled against TensorFlow's headers. An ordinary `pip install .` builds in an isolated
-environment that does not see the TensorFlow already installed, and fetching it again would cost 600 MB; so we look
-for it in the environment around the isolated one first, and make TensorFlow a build requirement only where it is
-not there. Which of the two was used does not matter: both are of the one minor version that this release is for.
+The C++ library must be compiled against TensorFlow's headers. An ordinary `pip install .` builds in
+an isolated environment that does not see the TensorFlow already installed, and fetching it again
+would cost 600 MB; so we look for it in the environment around the isolated one first, and make
+TensorFlow a build requirement only where it is not there. Which of the two is used does not matter:
+both are of the one minor version that this release is for.
 """
 
 import pathlib
@@ -31,7 +32,7 @@ def tensorflow_folder():
 
 
 class CMakeBuild(build_ext):
-    """Builds the extension with CMake, as `_tf_hps_ops.so`: it is no Python module and has no Python ABI."""
+    """Builds the extension with CMake, as `_tf_hps_ops.so`: it is no Python module."""
 
     def get_ext_filename(self, fullname):
         return fullname.replace(".", "/") + ".so"
@@ -39,18 +40,21 @@ class CMakeBuild(build_ext):
     def build_extension(self, ext):
         folder = tensorflow_folder()
         if folder is None:
-            raise SystemExit("tf_hps builds against TensorFlow 2.21: pip install 'tensorflow==2.21.*'")
+            raise SystemExit(
+                "tf_hps builds against TensorFlow 2.21: pip install 'tensorflow==2.21.*'"
+            )
         build = pathlib.Path(self.build_temp).resolve()
         build.mkdir(parents=True, exist_ok=True)
         # The cache names tools of an isolated environment that is gone by the next build.
         (build / "CMakeCache.txt").unlink(missing_ok=True)
-        configure = ["cmake", "-S", str(ROOT), "-B", str(build), f"-DTF_HPS_TENSORFLOW_DIR={folder}"]
+        configure = ["-S", str(ROOT), "-B", str(build), f"-DTF_HPS_TENSORFLOW_DIR={folder}"]
         if ninja := shutil.which("ninja"):
             configure += ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"]
         output = pathlib.Path(self.get_ext_fullpath(ext.name)).resolve().parent
-        subprocess.run(configure, check=True)
+        subprocess.run(["cmake", *configure], check=True)
         subprocess.run(["cmake", "--build", str(build)], check=True)
-        subprocess.run(["cmake", "--install", str(build), "--prefix", str(output), "--strip"], check=True)
+        install = ["--install", str(build), "--prefix", str(output), "--strip"]
+        subprocess.run(["cmake", *install], check=True)
 
 
 setup(

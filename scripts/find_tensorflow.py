@@ -1,6 +1,6 @@
-"""Prints the folder and the version of the TensorFlow that this Python would import, without importing it.
+"""Prints folder and version of the TensorFlow that this Python would import, without importing it.
 
-CMake, setup.py and Bazel all ask here: importing TensorFlow takes seconds, finding it takes none.
+CMake, setup.py and Bazel all ask here: importing TensorFlow takes seconds, finding it none.
 """
 
 import importlib.metadata
@@ -30,5 +30,5 @@ def find_tensorflow():
 if __name__ == "__main__":
     found = find_tensorflow()
     if found is None:
-        sys.exit(f"{sys.executable} has no TensorFlow with C++ headers: pip install 'tensorflow==2.21.*'")
+        sys.exit(f"{sys.executable} has no TensorFlow 2.21: pip install 'tensorflow==2.21.*'")
     print(*found, sep="\n")

@@ -1,0 +1,122 @@
+# One command each; CONTRIBUTING.md lists them. `make demo` and `make test` do all of their own set-up.
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= $(firstword $(shell type -P python3.11 python3))
+VENV := .venv
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+export PYTHONPATH := $(CURDIR)
+export TF_CPP_MIN_LOG_LEVEL ?= 2
+PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+
+CXX_FILES = $(shell find cc_ops tests -name '*.cc' -o -name '*.h')
+PYTHON_FILES = setup.py $(wildcard scripts/*.py tf_hps tests examples benchmarks)
+
+.PHONY: help
+help:
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 20
+
+# --- Set-up: what is there already is left alone.
+
+.PHONY: system system-tests
+system:
+	@scripts/install_system_packages.sh
+system-tests:
+	@scripts/install_system_packages.sh gtest
+
+$(VENV)/runtime.stamp: requirements.txt constraints.txt | system
+	@"$(PYTHON)" -c 'import sys; v = sys.version_info[:2]; v == (3, 11) or sys.exit(f"tf_hps is tested with Python 3.11; $(PYTHON) is {v[0]}.{v[1]}. Name another: make PYTHON=/path/to/python3.11")'
+	@test -x $(VENV)/bin/python || "$(PYTHON)" -m venv $(VENV)
+	@echo "Installing TensorFlow and the other packages of requirements.txt into $(VENV) (some minutes, once)"
+	@$(PIP) -r requirements.txt
+	@touch $@
+
+$(VENV)/dev.stamp: requirements-dev.txt $(VENV)/runtime.stamp
+	@$(PIP) -r requirements-dev.txt
+	@touch $@
+
+# MovieLens-100K comes inside this package, of which nothing else is used: not its dependencies either.
+$(VENV)/movielens.stamp: Makefile | $(VENV)/runtime.stamp
+	@$(PIP) --no-deps recbole==1.2.1
+	@touch $@
+
+# --- Build and run.
+
+CONFIGURE = cmake -G Ninja -S . -DPython3_EXECUTABLE="$(CURDIR)/$(VENV)/bin/python" -DTF_HPS_WERROR=ON >/dev/null
+BUILD_JOBS ?= $(shell nproc)
+
+.PHONY: build
+build: $(VENV)/runtime.stamp | system ## the C++ library, into tf_hps/, as far as something changed
+	@$(CONFIGURE) -B build/release -DTF_HPS_OUTPUT_DIR="$(CURDIR)/tf_hps"
+	@cmake --build build/release --target _tf_hps_ops -j $(BUILD_JOBS)
+
+.PHONY: demo
+demo: build $(VENV)/movielens.stamp ## train DeepFM dense and tiered, compare them, export, serve from a fresh process
+	@python examples/train_ctr.py
+	@python examples/serve.py
+
+.PHONY: test
+test: lint engine-test py-test $(if $(wildcard /usr/share/bazel/embedded_tools),bazel-test) ## everything that must hold before a commit
+	@echo "make test: all passed"
+
+.PHONY: engine-test
+engine-test: $(VENV)/dev.stamp | system-tests ## the engine's C++ tests
+	@$(CONFIGURE) -B build/release -DTF_HPS_OUTPUT_DIR="$(CURDIR)/tf_hps" -DTF_HPS_BUILD_TESTS=ON
+	@cmake --build build/release --target tf_hps_engine_test -j $(BUILD_JOBS)
+	@build/release/tf_hps_engine_test --gtest_brief=1
+
+.PHONY: py-test
+py-test: build $(VENV)/dev.stamp $(VENV)/movielens.stamp ## Python tests and the examples in docstrings (PYTEST_ARGS=...)
+	@python -m pytest --doctest-modules tests tf_hps $(PYTEST_ARGS)
+
+.PHONY: bazel-test
+bazel-test: $(VENV)/runtime.stamp | system-tests ## the library and the engine's tests built by Bazel, offline
+	@scripts/install_system_packages.sh bazel
+	@mkdir -p build
+	@bazel test --noshow_progress //...
+
+# --- Sanitizers.
+
+.PHONY: sanitize sanitize-address sanitize-thread
+sanitize: sanitize-address sanitize-thread ## the engine's tests under ASan with UBSan, and under TSan
+
+sanitize-address sanitize-thread: sanitize-%: $(VENV)/dev.stamp | system-tests
+	@$(CONFIGURE) -B build/$* -DTF_HPS_BUILD_TESTS=ON -DTF_HPS_SANITIZE=$*
+	@cmake --build build/$* --target tf_hps_engine_test -j $(BUILD_JOBS)
+	@ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
+	  LSAN_OPTIONS=suppressions=tests/engine/lsan.supp:print_suppressions=0 \
+	  TSAN_OPTIONS=suppressions=tests/engine/tsan.supp:print_suppressions=0 \
+	  build/$*/tf_hps_engine_test --gtest_brief=1
+
+# --- Formatters and linters, of the versions in requirements-dev.txt.
+
+.PHONY: format
+format: $(VENV)/dev.stamp ## rewrite all sources in the project's style
+	@clang-format -i $(CXX_FILES)
+	@ruff check --quiet --fix $(PYTHON_FILES) || true
+	@ruff format $(PYTHON_FILES)
+
+.PHONY: lint
+lint: $(VENV)/dev.stamp ## style and static checks; changes nothing
+	@clang-format --dry-run --Werror $(CXX_FILES)
+	@ruff check $(PYTHON_FILES)
+	@ruff format --check $(PYTHON_FILES)
+
+# --- The wheel.
+
+.PHONY: wheel
+wheel: $(VENV)/dev.stamp | system ## dist/*.whl, which brings its own LevelDB
+	@rm -rf dist build/wheel build/lib.* build/bdist.*
+	@python -m pip --disable-pip-version-check wheel --quiet --no-deps --wheel-dir build/wheel .
+	@auditwheel repair --exclude libtensorflow_framework.so.2 --wheel-dir dist build/wheel/*.whl
+
+.PHONY: wheel-test
+wheel-test: wheel ## install the wheel in a fresh environment without the system's LevelDB, and use it
+	@scripts/test_wheel.sh dist/*.whl
+
+.PHONY: clean
+clean: ## remove all that was built; the environment in .venv stays
+	@rm -rf build dist *.egg-info tf_hps/_tf_hps_ops.so

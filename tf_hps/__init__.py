@@ -1,0 +1,22 @@
+"""Embedding tables far larger than memory, for TensorFlow and tf_keras.
+
+Hot rows in host memory, all rows on SSD: `HPSEmbedding` takes the place of
+`tf_keras.layers.Embedding`, and `HPSOptimizer` wraps a tf_keras optimizer.
+"""
+
+from tf_hps import _ops, checkpoint, gradients  # noqa: F401  they register ops, gradients, savers
+from tf_hps._version import __version__
+from tf_hps.embedding import HPSEmbedding
+from tf_hps.optimizer import HPSOptimizer
+from tf_hps.store import Store, default_store, set_default_store
+from tf_hps.table import Table
+
+__all__ = [
+    "HPSEmbedding",
+    "HPSOptimizer",
+    "Store",
+    "Table",
+    "__version__",
+    "default_store",
+    "set_default_store",
+]

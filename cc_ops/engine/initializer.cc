@@ -9,6 +9,7 @@
 #include "cc_ops/engine/canonical_spec.h"
 #include "cc_ops/engine/inverse_normal.h"
 #include "cc_ops/engine/philox.h"
+#include "cc_ops/engine/stable_hash.h"
 
 namespace tf_hps {
 namespace {
@@ -31,13 +32,6 @@ constexpr KindName kKindNames[] = {
 
 // |z| of InverseNormal stays below this.
 constexpr double kMaxDeviations = 6.4;
-
-// SplitMix64's finalizer: a bijection that spreads each bit over all.
-uint64_t Mix(uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-  return x ^ (x >> 31);
-}
 
 // A word as the middle of one of 2^32 equal parts of (0, 1): never 0 or 1, exact, symmetric.
 double OpenUnit(uint32_t word) { return (word + 0.5) * 0x1p-32; }
@@ -75,7 +69,7 @@ struct Stream {
 
 // For a fixed seed no two salts share a stream, and for a fixed salt no two seeds.
 Stream StreamOf(uint64_t seed, uint64_t salt, int64_t key) {
-  return {Philox(Mix(Mix(seed) + salt)), static_cast<uint64_t>(key)};
+  return {Philox(Mix64(Mix64(seed) + salt)), static_cast<uint64_t>(key)};
 }
 
 template <typename Distribution>
@@ -89,11 +83,7 @@ void FillFrom(const Stream& stream, const Distribution& distribution, float* out
 
 }  // namespace
 
-uint64_t SaltOf(absl::string_view name) {
-  uint64_t hash = 0xCBF29CE484222325u;
-  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3u;
-  return Mix(hash);
-}
+uint64_t SaltOf(absl::string_view name) { return StableHash64(name); }
 
 absl::StatusOr<Initializer> Initializer::Parse(absl::string_view spec) {
   absl::StatusOr<CanonicalSpec> parsed = CanonicalSpec::Parse(spec);

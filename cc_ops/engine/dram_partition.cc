@@ -1,0 +1,245 @@
+#include "cc_ops/engine/dram_partition.h"
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+#include "cc_ops/engine/key_hash.h"
+
+namespace tf_hps {
+namespace {
+
+constexpr double kMaxLoad = 0.88;
+constexpr double kIndexGrowth = 1.25;
+
+int SlabShift(int64_t slab_bytes, int64_t row_bytes) {
+  int shift = 0;
+  while (shift < 20 && (row_bytes << (shift + 1)) <= slab_bytes) ++shift;
+  return shift;
+}
+
+}  // namespace
+
+DramPartition::DramPartition(const RowLayout& layout, EvictionPolicy policy, int64_t slab_bytes,
+                             MemoryBudget* budget)
+    : row_bytes_(layout.row_bytes()),
+      slab_shift_(SlabShift(slab_bytes, layout.row_bytes())),
+      slab_mask_((Position{1} << slab_shift_) - 1),
+      policy_(policy),
+      budget_(budget) {}
+
+DramPartition::~DramPartition() { Clear(); }
+
+void DramPartition::Account(int64_t bytes) {
+  bytes_ += bytes;
+  if (bytes > 0) {
+    budget_->Overdraw(bytes);
+  } else {
+    budget_->Release(-bytes);
+  }
+}
+
+uint32_t DramPartition::MatchDigests(const Bucket& bucket, uint8_t digest) {
+#ifdef __SSE2__
+  // Sixteen bytes: the digests, then `overflow` and `used`, which the mask leaves out.
+  const __m128i bytes = _mm_load_si128(reinterpret_cast<const __m128i*>(&bucket));
+  const __m128i equal = _mm_cmpeq_epi8(bytes, _mm_set1_epi8(static_cast<char>(digest)));
+  return static_cast<uint32_t>(_mm_movemask_epi8(equal)) & bucket.used;
+#else
+  uint32_t match = 0;
+  for (int i = 0; i < Bucket::kSlots; ++i) match |= uint32_t{bucket.digests[i] == digest} << i;
+  return match & bucket.used;
+#endif
+}
+
+DramPartition::Position DramPartition::Find(int64_t key, uint64_t hash) const {
+  if (buckets_.empty()) return kNone;
+  const uint8_t digest = DigestOf(hash);
+  uint32_t b = BucketOf(hash, static_cast<uint32_t>(buckets_.size()));
+  for (size_t probed = 0; probed < buckets_.size(); ++probed) {
+    const Bucket& bucket = buckets_[b];
+    for (uint32_t match = MatchDigests(bucket, digest); match != 0; match &= match - 1) {
+      const Position position = bucket.positions[__builtin_ctz(match)];
+      if (HeaderOf(RowAt(position))->key == key) return position;
+    }
+    if (bucket.overflow == 0) return kNone;
+    b = NextBucket(b);
+  }
+  return kNone;
+}
+
+void DramPartition::PrefetchBucket(uint64_t hash) const {
+  if (buckets_.empty()) return;
+  __builtin_prefetch(&buckets_[BucketOf(hash, static_cast<uint32_t>(buckets_.size()))]);
+}
+
+bool DramPartition::Grow(bool overdraw) {
+  const int64_t slab_bytes = row_bytes_ << slab_shift_;
+  if (overdraw) {
+    budget_->Overdraw(slab_bytes);
+  } else if (bytes_ + slab_bytes > limit_ || !budget_->TryReserve(slab_bytes)) {
+    hungry_ = true;
+    return false;
+  }
+  bytes_ += slab_bytes;
+  const Position first = static_cast<Position>(capacity());
+  slabs_.emplace_back(new char[slab_bytes]);
+  for (Position i = static_cast<Position>(rows_per_slab()); i-- > 0;) {
+    HeaderOf(RowAt(first + i))->flags = 0;
+    FreeSlot(first + i);
+  }
+  return true;
+}
+
+void DramPartition::FreeSlot(Position position) {
+  RowHeader* header = HeaderOf(RowAt(position));
+  header->flags = 0;
+  header->key = free_list_;
+  free_list_ = position;
+}
+
+DramPartition::Position DramPartition::TakeFreeSlot() {
+  assert(free_list_ != kNone);
+  const Position position = free_list_;
+  free_list_ = static_cast<Position>(HeaderOf(RowAt(position))->key);
+  return position;
+}
+
+void DramPartition::RebuildFreeList() {
+  free_list_ = kNone;
+  for (Position p = static_cast<Position>(capacity()); p-- > 0;) {
+    if (HeaderOf(RowAt(p))->flags == 0) FreeSlot(p);
+  }
+}
+
+DramPartition::Position DramPartition::Insert(int64_t key, uint64_t hash) {
+  if (size_ + 1 > kMaxLoad * Bucket::kSlots * static_cast<double>(buckets_.size())) GrowIndex();
+  const Position position = TakeFreeSlot();
+  *HeaderOf(RowAt(position)) = {key, 0, 0, 0, policy_.Initial(), kRowOccupied, 0};
+  Index(position, hash);
+  ++size_;
+  return position;
+}
+
+void DramPartition::Erase(Position position) {
+  Unindex(position, HashKey(HeaderOf(RowAt(position))->key));
+  FreeSlot(position);
+  --size_;
+}
+
+void DramPartition::Index(Position position, uint64_t hash) {
+  uint32_t b = BucketOf(hash, static_cast<uint32_t>(buckets_.size()));
+  constexpr uint16_t kFull = (1 << Bucket::kSlots) - 1;
+  while (buckets_[b].used == kFull) {
+    ++buckets_[b].overflow;
+    b = NextBucket(b);
+  }
+  Bucket& bucket = buckets_[b];
+  const int slot = __builtin_ctz(~static_cast<uint32_t>(bucket.used));
+  bucket.used |= 1 << slot;
+  bucket.digests[slot] = DigestOf(hash);
+  bucket.positions[slot] = position;
+}
+
+void DramPartition::Unindex(Position position, uint64_t hash) {
+  uint32_t b = BucketOf(hash, static_cast<uint32_t>(buckets_.size()));
+  for (;;) {
+    Bucket& bucket = buckets_[b];
+    for (uint32_t match = MatchDigests(bucket, DigestOf(hash)); match != 0; match &= match - 1) {
+      const int slot = __builtin_ctz(match);
+      if (bucket.positions[slot] != position) continue;
+      bucket.used &= ~(1 << slot);
+      return;
+    }
+    --bucket.overflow;
+    b = NextBucket(b);
+  }
+}
+
+void DramPartition::Repoint(Position from, Position to, uint64_t hash) {
+  uint32_t b = BucketOf(hash, static_cast<uint32_t>(buckets_.size()));
+  for (;; b = NextBucket(b)) {
+    Bucket& bucket = buckets_[b];
+    for (uint32_t match = MatchDigests(bucket, DigestOf(hash)); match != 0; match &= match - 1) {
+      Position& position = bucket.positions[__builtin_ctz(match)];
+      if (position != from) continue;
+      position = to;
+      return;
+    }
+  }
+}
+
+void DramPartition::GrowIndex() {
+  const double needed = static_cast<double>(size_ + 1) / (kMaxLoad * Bucket::kSlots);
+  const double grown = static_cast<double>(buckets_.size()) * kIndexGrowth;
+  RebuildIndex(static_cast<uint32_t>(std::max(needed, grown)) + 1);
+}
+
+void DramPartition::RebuildIndex(uint32_t buckets) {
+  Account((static_cast<int64_t>(buckets) - static_cast<int64_t>(buckets_.size())) *
+          static_cast<int64_t>(sizeof(Bucket)));
+  std::vector<Bucket>().swap(buckets_);  // first free, then allocate
+  buckets_.resize(buckets);
+  ForEach([this](Position position, char* row) { Index(position, HashKey(HeaderOf(row)->key)); });
+}
+
+void DramPartition::PickVictims(int64_t n, std::vector<Position>* victims) {
+  // A window of the slots under the hand, four times as many as wanted: good enough to tell hot
+  // from cold.
+  const int64_t window = std::min(capacity(), std::max<int64_t>(4 * n, 16));
+  const int64_t limit = capacity();
+  std::vector<std::pair<uint32_t, Position>> candidates;
+  candidates.reserve(static_cast<size_t>(window));
+  for (int64_t looked = 0, seen = 0; looked < limit && seen < window; ++looked) {
+    if (hand_ >= limit) hand_ = 0;
+    RowHeader* header = HeaderOf(RowAt(hand_));
+    if ((header->flags & kRowOccupied) && !(header->flags & kRowPinned)) {
+      candidates.emplace_back(header->score, hand_);
+      header->score = policy_.Aged(header->score);
+      ++seen;
+    }
+    ++hand_;
+  }
+  const size_t wanted = std::min(candidates.size(), static_cast<size_t>(n));
+  std::nth_element(candidates.begin(), candidates.begin() + wanted, candidates.end());
+  for (size_t i = 0; i < wanted; ++i) victims->push_back(candidates[i].second);
+}
+
+void DramPartition::ReleaseSlab() {
+  assert(free_slots() >= rows_per_slab());
+  const Position first = static_cast<Position>(capacity() - rows_per_slab());
+  Position target = 0;
+  for (Position p = first; p < capacity(); ++p) {
+    if (!(HeaderOf(RowAt(p))->flags & kRowOccupied)) continue;
+    while (HeaderOf(RowAt(target))->flags & kRowOccupied) ++target;
+    std::memcpy(RowAt(target), RowAt(p), static_cast<size_t>(row_bytes_));
+    Repoint(p, target, HashKey(HeaderOf(RowAt(p))->key));
+  }
+  slabs_.pop_back();
+  Account(-(row_bytes_ << slab_shift_));
+  RebuildFreeList();
+  if (slabs_.empty()) RebuildIndex(0);
+}
+
+void DramPartition::Clear() {
+  Account(-bytes_);
+  std::vector<Bucket>().swap(buckets_);
+  slabs_.clear();
+  slabs_.shrink_to_fit();
+  free_list_ = kNone;
+  hand_ = 0;
+  size_ = 0;
+}
+
+void DramPartition::ForEach(absl::FunctionRef<void(Position position, char* row)> visit) {
+  for (Position p = 0; p < capacity(); ++p) {
+    char* row = RowAt(p);
+    if (HeaderOf(row)->flags & kRowOccupied) visit(p, row);
+  }
+}
+
+}  // namespace tf_hps

@@ -1,0 +1,56 @@
+// A batch of keys, grouped by partition and deduplicated: what every table operation starts from.
+
+#ifndef TF_HPS_CC_OPS_ENGINE_KEY_BATCH_H_
+#define TF_HPS_CC_OPS_ENGINE_KEY_BATCH_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "cc_ops/engine/parallel.h"
+
+namespace tf_hps {
+
+// Immutable once built. Order: within a partition, unique keys stand in the order of their first
+// occurrence in the batch and members in the order of the batch, whatever the number of threads.
+class KeyBatch {
+ public:
+  struct Unique {
+    int64_t key;
+    uint64_t hash;
+  };
+  // One occurrence of a key.
+  struct Member {
+    int32_t index;   // in the batch
+    int32_t unique;  // in uniques(partition)
+  };
+
+  // At most 2^31 - 1 keys.
+  KeyBatch(absl::Span<const int64_t> keys, uint32_t partitions, ParallelFor parallel_for);
+
+  uint32_t partitions() const { return static_cast<uint32_t>(unique_counts_.size()); }
+  absl::Span<const Unique> uniques(int64_t partition) const {
+    return absl::MakeConstSpan(uniques_).subspan(begins_[partition], unique_counts_[partition]);
+  }
+  absl::Span<const Member> members(int64_t partition) const {
+    return absl::MakeConstSpan(members_).subspan(begins_[partition],
+                                                 begins_[partition + 1] - begins_[partition]);
+  }
+  // Where uniques(partition) begins in an array of capacity() elements that has a place for each
+  // unique key.
+  int64_t unique_begin(int64_t partition) const { return begins_[partition]; }
+  int64_t capacity() const { return static_cast<int64_t>(members_.size()); }
+
+ private:
+  void GroupByPartition(absl::Span<const int64_t> keys);
+  void Deduplicate(absl::Span<const int64_t> keys, int64_t partition);
+
+  std::vector<int64_t> begins_;         // [partitions + 1]
+  std::vector<int32_t> unique_counts_;  // [partitions]
+  std::vector<Member> members_;         // [keys], grouped by partition
+  std::vector<Unique> uniques_;         // [keys], those of a partition from its begin on
+};
+
+}  // namespace tf_hps
+
+#endif  // TF_HPS_CC_OPS_ENGINE_KEY_BATCH_H_

@@ -1,0 +1,225 @@
+#include "cc_ops/engine/ssd_env.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <deque>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cc_ops/engine/mutex.h"
+
+namespace tf_hps {
+namespace {
+
+leveldb::Status PosixError(const std::string& path, int error_number) {
+  if (error_number == ENOENT) return leveldb::Status::NotFound(path, std::strerror(error_number));
+  return leveldb::Status::IOError(path, std::strerror(error_number));
+}
+
+bool EndsWith(const std::string& text, const std::string& suffix) {
+  return text.size() >= suffix.size() &&
+         text.compare(text.size() - suffix.size(), suffix.size(), suffix) == 0;
+}
+
+class PreadFile : public leveldb::RandomAccessFile {
+ public:
+  PreadFile(std::string path, int fd, std::atomic<int64_t>* bytes_read)
+      : path_(std::move(path)), fd_(fd), bytes_read_(bytes_read) {}
+  ~PreadFile() override { ::close(fd_); }
+
+  leveldb::Status Read(uint64_t offset, size_t n, leveldb::Slice* result,
+                       char* scratch) const override {
+    size_t done = 0;
+    while (done < n) {
+      const ssize_t got = ::pread(fd_, scratch + done, n - done, static_cast<off_t>(offset + done));
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) return PosixError(path_, errno);
+      if (got == 0) break;
+      done += static_cast<size_t>(got);
+    }
+    bytes_read_->fetch_add(static_cast<int64_t>(done), std::memory_order_relaxed);
+    *result = leveldb::Slice(scratch, done);
+    return leveldb::Status::OK();
+  }
+
+ private:
+  const std::string path_;
+  const int fd_;
+  std::atomic<int64_t>* const bytes_read_;
+};
+
+// Swallows a log: see the header.
+class DiscardingFile : public leveldb::WritableFile {
+ public:
+  leveldb::Status Append(const leveldb::Slice&) override { return leveldb::Status::OK(); }
+  leveldb::Status Close() override { return leveldb::Status::OK(); }
+  leveldb::Status Flush() override { return leveldb::Status::OK(); }
+  leveldb::Status Sync() override { return leveldb::Status::OK(); }
+};
+
+class SilentLogger : public leveldb::Logger {
+ public:
+  void Logv(const char*, std::va_list) override {}
+};
+
+// Counts the bytes and says when it is closed.
+class TrackedFile : public leveldb::WritableFile {
+ public:
+  TrackedFile(leveldb::WritableFile* file, std::string path, Mutex* mu, std::set<std::string>* open,
+              std::atomic<int64_t>* bytes_written)
+      : file_(file), path_(std::move(path)), mu_(mu), open_(open), bytes_written_(bytes_written) {
+    MutexLock lock(mu_);
+    open_->insert(path_);
+  }
+  ~TrackedFile() override {
+    file_.reset();
+    MutexLock lock(mu_);
+    open_->erase(path_);
+  }
+
+  leveldb::Status Append(const leveldb::Slice& data) override {
+    bytes_written_->fetch_add(static_cast<int64_t>(data.size()), std::memory_order_relaxed);
+    return file_->Append(data);
+  }
+  leveldb::Status Close() override { return file_->Close(); }
+  leveldb::Status Flush() override { return file_->Flush(); }
+  leveldb::Status Sync() override { return file_->Sync(); }
+
+ private:
+  std::unique_ptr<leveldb::WritableFile> file_;
+  const std::string path_;
+  Mutex* const mu_;
+  std::set<std::string>* const open_;
+  std::atomic<int64_t>* const bytes_written_;
+};
+
+}  // namespace
+
+class SsdEnv::Impl : public leveldb::EnvWrapper {
+ public:
+  Impl() : EnvWrapper(leveldb::Env::Default()), worker_([this] { Work(); }) {
+    pthread_setname_np(worker_.native_handle(), "tf_hps_compact");
+  }
+
+  ~Impl() override {
+    {
+      std::lock_guard<std::mutex> lock(queue_mu_);
+      stopping_ = true;
+    }
+    queue_changed_.notify_one();
+    worker_.join();
+  }
+
+  leveldb::Status NewRandomAccessFile(const std::string& path,
+                                      leveldb::RandomAccessFile** result) override {
+    *result = nullptr;
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return PosixError(path, errno);
+    *result = new PreadFile(path, fd, &bytes_read_);
+    return leveldb::Status::OK();
+  }
+
+  leveldb::Status NewWritableFile(const std::string& path,
+                                  leveldb::WritableFile** result) override {
+    if (EndsWith(path, ".log")) {
+      *result = new DiscardingFile;
+      return leveldb::Status::OK();
+    }
+    leveldb::WritableFile* file = nullptr;
+    leveldb::Status status = target()->NewWritableFile(path, &file);
+    *result =
+        status.ok() ? new TrackedFile(file, path, &mu_, &being_written_, &bytes_written_) : nullptr;
+    return status;
+  }
+
+  leveldb::Status RemoveFile(const std::string& path) override {
+    {
+      MutexLock lock(&mu_);
+      if (holding_) {
+        held_.push_back(path);
+        return leveldb::Status::OK();
+      }
+    }
+    return target()->RemoveFile(path);
+  }
+
+  leveldb::Status NewLogger(const std::string&, leveldb::Logger** result) override {
+    *result = new SilentLogger;
+    return leveldb::Status::OK();
+  }
+
+  void Schedule(void (*function)(void*), void* arg) override {
+    {
+      std::lock_guard<std::mutex> lock(queue_mu_);
+      queue_.emplace_back(function, arg);
+    }
+    queue_changed_.notify_one();
+  }
+
+  void HoldDeletions() {
+    MutexLock lock(&mu_);
+    holding_ = true;
+  }
+
+  void ReleaseDeletions() {
+    std::vector<std::string> held;
+    {
+      MutexLock lock(&mu_);
+      holding_ = false;
+      held.swap(held_);
+    }
+    for (const std::string& path : held) target()->RemoveFile(path);
+  }
+
+  std::set<std::string> FilesBeingWritten() {
+    MutexLock lock(&mu_);
+    return being_written_;
+  }
+
+  int64_t bytes_read() const { return bytes_read_.load(std::memory_order_relaxed); }
+  int64_t bytes_written() const { return bytes_written_.load(std::memory_order_relaxed); }
+
+ private:
+  void Work() {
+    std::unique_lock<std::mutex> lock(queue_mu_);
+    for (;;) {
+      queue_changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+      if (queue_.empty()) return;
+      const auto [function, arg] = queue_.front();
+      queue_.pop_front();
+      lock.unlock();
+      function(arg);
+      lock.lock();
+    }
+  }
+
+  std::atomic<int64_t> bytes_read_{0};
+  std::atomic<int64_t> bytes_written_{0};
+
+  Mutex mu_;
+  bool holding_ ABSL_GUARDED_BY(mu_) = false;
+  std::vector<std::string> held_ ABSL_GUARDED_BY(mu_);
+  std::set<std::string> being_written_ ABSL_GUARDED_BY(mu_);
+
+  std::mutex queue_mu_;
+  std::condition_variable queue_changed_;
+  std::deque<std::pair<void (*)(void*), void*>> queue_;
+  bool stopping_ = false;
+  std::thread worker_;  // last: uses the members above
+};
+
+SsdEnv::SsdEnv() : impl_(std::make_unique<Impl>()) {}
+SsdEnv::~SsdEnv() = default;
+leveldb::Env* SsdEnv::env() { return impl_.get(); }
+void SsdEnv::HoldDeletions() { impl_->HoldDeletions(); }
+void SsdEnv::ReleaseDeletions() { impl_->ReleaseDeletions(); }
+std::set<std::string> SsdEnv::FilesBeingWritten() const { return impl_->FilesBeingWritten(); }
+int64_t SsdEnv::bytes_read() const { return impl_->bytes_read(); }
+int64_t SsdEnv::bytes_written() const { return impl_->bytes_written(); }
+
+}  // namespace tf_hps

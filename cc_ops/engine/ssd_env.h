@@ -1,0 +1,52 @@
+// The leveldb::Env under each LevelDB instance of a store.
+//
+// It differs from LevelDB's own in what the store needs: a background thread per instance
+// (LevelDB's default has one for the whole process), no write-ahead log (a store opens at its last
+// commit, so a log would protect nothing), reads with pread instead of mmap (a failing disk is an
+// error, not a signal, and pages are not counted as ours), deletions that can be held while files
+// are being linked into a commit, and byte counts.
+//
+// This header names no subclass of leveldb::Env: the library is commonly built without run-time
+// type information, so ssd_env.cc is compiled with -fno-rtti and keeps the subclass to itself.
+
+#ifndef TF_HPS_CC_OPS_ENGINE_SSD_ENV_H_
+#define TF_HPS_CC_OPS_ENGINE_SSD_ENV_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "leveldb/env.h"
+
+namespace tf_hps {
+
+// Thread-safe. Must outlive the leveldb::DB that uses env().
+class SsdEnv {
+ public:
+  SsdEnv();
+  ~SsdEnv();  // joins the background thread
+  SsdEnv(const SsdEnv&) = delete;
+  SsdEnv& operator=(const SsdEnv&) = delete;
+
+  leveldb::Env* env();
+
+  // Between the two, files that LevelDB removes stay where they are; the second removes them.
+  void HoldDeletions();
+  void ReleaseDeletions();
+
+  // Paths of the files that are open for writing now.
+  std::set<std::string> FilesBeingWritten() const;
+
+  int64_t bytes_read() const;
+  int64_t bytes_written() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tf_hps
+
+#endif  // TF_HPS_CC_OPS_ENGINE_SSD_ENV_H_

@@ -1,0 +1,145 @@
+// The ssd tier: every row of every table of a store, in n LevelDB instances by key hash.
+//
+// Entry: table id (4 bytes, big endian) . key (8 bytes, big endian, sign bit flipped)  ->  row (see
+// row.h)
+//
+// so that within an instance a table's rows lie together in ascending order of their keys.
+// docs/format.md describes it.
+
+#ifndef TF_HPS_CC_OPS_ENGINE_SSD_TIER_H_
+#define TF_HPS_CC_OPS_ENGINE_SSD_TIER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "cc_ops/engine/ssd_env.h"
+#include "leveldb/cache.h"
+#include "leveldb/db.h"
+#include "leveldb/filter_policy.h"
+#include "leveldb/write_batch.h"
+
+namespace tf_hps {
+
+struct SsdOptions {
+  // LevelDB instances: a power of two. Fixed when a store is made, as a key's instance follows from
+  // it.
+  int instances = 2;
+  // Bytes of each instance's write buffer. Up to two of them are in memory at a time.
+  int64_t write_buffer_bytes = 4 << 20;
+  // Bytes of decompressed blocks that each instance keeps. Small: the dram tier is the cache.
+  int64_t block_cache_bytes = 1 << 20;
+  // Open files of all instances together.
+  int max_open_files = 512;
+};
+
+// Where a row's entry lies; 12 bytes.
+std::string EncodeSsdKey(uint32_t table_id, int64_t key);
+
+// Thread-safe, except that Open and destruction are one thread's. Errors name the instance's
+// directory.
+class SsdTier {
+ public:
+  // A file of an instance as a snapshot has to hold it.
+  struct File {
+    int instance;
+    std::string name;  // within InstanceDirectory(instance)
+    int64_t bytes;
+    bool immutable;  // can be hard-linked; else its first `bytes` bytes must be copied
+  };
+
+  // Entries to be written to one instance together.
+  class Batch {
+   public:
+    void Put(uint32_t table_id, int64_t key, absl::string_view row);
+    void Remove(uint32_t table_id, int64_t key);
+    bool empty() const { return entries_ == 0; }
+    int64_t entries() const { return entries_; }
+    void Clear();
+
+   private:
+    friend class SsdTier;
+    leveldb::WriteBatch batch_;
+    int64_t entries_ = 0;
+  };
+
+  // Goes through one table's rows in ascending order of their keys, over all instances, as they
+  // were when it was made.
+  class Scan {
+   public:
+    ~Scan();
+    bool Valid() const { return current_ >= 0; }
+    int64_t key() const { return key_; }
+    absl::string_view row() const;  // valid until Next()
+    void Next();
+    absl::Status status() const;  // why it ended early, if it did
+
+   private:
+    friend class SsdTier;
+    Scan(SsdTier* tier, uint32_t table_id);
+    void FindSmallest();
+
+    SsdTier* const tier_;
+    const uint32_t table_id_;
+    std::vector<const leveldb::Snapshot*> snapshots_;
+    std::vector<std::unique_ptr<leveldb::Iterator>> iterators_;
+    int current_ = -1;
+    int64_t key_ = 0;
+  };
+
+  // Opens the instances below `directory`, making those that are not there.
+  static absl::StatusOr<std::unique_ptr<SsdTier>> Open(const std::string& directory,
+                                                       const SsdOptions& options);
+  ~SsdTier();
+  SsdTier(const SsdTier&) = delete;
+  SsdTier& operator=(const SsdTier&) = delete;
+
+  int instances() const { return static_cast<int>(instances_.size()); }
+  static std::string InstanceDirectory(const std::string& directory, int instance);
+
+  // Looks up keys, which should be in ascending order, and calls found(i, row) for those that are
+  // there.
+  absl::Status Get(int instance, uint32_t table_id, absl::Span<const int64_t> keys,
+                   absl::FunctionRef<absl::Status(int64_t i, absl::string_view row)> found);
+
+  absl::Status Write(int instance, Batch* batch);
+
+  std::unique_ptr<Scan> NewScan(uint32_t table_id);
+
+  // Removes all rows of a table.
+  absl::Status DropTable(uint32_t table_id);
+
+  // Writes what is in memory to files, then calls visit(file) for each file that makes up this
+  // state, while none of them can go away. The caller keeps writers out.
+  absl::Status VisitFiles(absl::FunctionRef<absl::Status(const File& file)> visit);
+
+  int64_t bytes_read() const;
+  int64_t bytes_written() const;
+
+ private:
+  struct Instance {
+    std::string directory;
+    std::unique_ptr<SsdEnv> env;
+    std::unique_ptr<leveldb::DB> db;  // before env goes
+  };
+
+  SsdTier() = default;
+  absl::Status OpenInstance(const std::string& directory, const SsdOptions& options);
+  absl::Status FlushInstance(int instance);
+  absl::Status VisitInstanceFiles(int instance,
+                                  absl::FunctionRef<absl::Status(const File& file)> visit);
+
+  std::unique_ptr<const leveldb::FilterPolicy> filter_;
+  std::vector<std::unique_ptr<leveldb::Cache>> caches_;
+  std::vector<Instance> instances_;
+};
+
+}  // namespace tf_hps
+
+#endif  // TF_HPS_CC_OPS_ENGINE_SSD_TIER_H_

@@ -1,0 +1,153 @@
+// A store: one directory on SSD and one DRAM budget, shared by its tables; owned by one process at
+// a time.
+//
+//   <path>/FORMAT             "tf_hps store 1"
+//   <path>/LOCK               locked by the owner
+//   <path>/CURRENT            the number of the last commit
+//   <path>/commits/<number>/  MANIFEST and the LevelDB files of that commit, never written again
+//   <path>/live/              LevelDB's working directories: thrown away and linked anew from the
+//   last commit at every open
+//
+// So a process may be killed at any instant: what it wrote since the last commit is in live/, which
+// nobody reads again.
+
+#ifndef TF_HPS_CC_OPS_ENGINE_STORE_H_
+#define TF_HPS_CC_OPS_ENGINE_STORE_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "cc_ops/engine/file_util.h"
+#include "cc_ops/engine/mutex.h"
+#include "cc_ops/engine/snapshot.h"
+#include "cc_ops/engine/store_context.h"
+#include "cc_ops/engine/table_export.h"
+#include "cc_ops/engine/tiered_table.h"
+
+namespace tf_hps {
+
+struct StoreOptions {
+  // The directory; made if it is not there. Empty: a temporary one, removed when the store is
+  // closed.
+  std::string path;
+  // Bytes of DRAM that rows, their state and the index may take, all tables together.
+  int64_t dram_bytes = int64_t{2} << 30;
+  // "lfu" or "lru".
+  std::string eviction = "lfu";
+  // See StoreContext::cache_reads.
+  bool cache_reads = false;
+};
+
+// What a caller asks of a table; the rest of its state is the store's.
+struct TableOptions {
+  std::string name;
+  int dim = 0;
+  std::string initializer;  // canonical spec
+  int64_t seed = 0;
+  std::string salt;  // empty: the name
+};
+
+// A table under the name that identifies it in a checkpoint.
+struct NamedTable {
+  std::string name;
+  std::shared_ptr<TieredTable> table;
+};
+
+// Thread-safe. Tables may outlive it: their operations then fail as after Close.
+class Store {
+ public:
+  // Opens the store at its last commit. FailedPrecondition: this or another process has it open, or
+  // the directory holds something else. DataLoss: damaged. PermissionDenied, ResourceExhausted,
+  // ...: what the file system says, with the path.
+  static absl::StatusOr<std::shared_ptr<Store>> Open(const StoreOptions& options);
+  ~Store();  // closes without a commit
+  Store(const Store&) = delete;
+  Store& operator=(const Store&) = delete;
+
+  const std::string& path() const { return context_->path; }
+
+  // The table of that name, made if there is none. InvalidArgument when there is one of another
+  // dim, initializer, seed or salt, or the options are no table's.
+  absl::StatusOr<std::shared_ptr<TieredTable>> Attach(const TableOptions& options);
+
+  // Forgets a table and its rows. Operations on it fail from then on.
+  absl::Status Drop(TieredTable* table);
+
+  std::vector<TableState> Tables();
+
+  // Makes all that has been done so far durable, as one point, and returns its number. Earlier
+  // commits are removed.
+  absl::StatusOr<int64_t> Commit();
+
+  // Commits if asked to, then frees everything. Closing twice is fine. When the commit fails the
+  // store stays open.
+  absl::Status Close(bool commit);
+
+  // An iteration over the rows as they are now.
+  absl::StatusOr<std::shared_ptr<TableExport>> Export(TieredTable* table);
+
+  // "tables/<name>/<counter>" and "store/<counter>".
+  std::vector<std::pair<std::string, double>> Stats();
+
+  // Writes `tables`, all of this store, as one consistent point to files
+  // "<prefix>.data-hNNNN-of-<save_id>". Files are linked where that is possible, unless the store
+  // has other tables too: then these tables' rows are copied.
+  absl::Status Save(const std::string& prefix, const std::string& save_id,
+                    absl::Span<const NamedTable> tables);
+
+  // Replaces rows and state of `tables`, all of this store, by those that Save wrote. Unchanged
+  // when it fails. NotFound: a name or a file is missing; DataLoss: a file is damaged;
+  // InvalidArgument: another dim.
+  absl::Status Restore(const std::string& prefix, const std::string& save_id,
+                       absl::Span<const NamedTable> tables);
+
+ private:
+  Store(std::shared_ptr<StoreContext> context, std::unique_ptr<FileLock> lock, bool temporary);
+
+  // store.cc
+  absl::Status CheckOpen() ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
+  absl::Status FlushTables() ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
+  absl::StatusOr<std::shared_ptr<TieredTable>> AttachLocked(const TableOptions& options)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
+  void FreeEverything() ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
+
+  // store_commit.cc
+  absl::Status OpenLastCommit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
+  absl::Status LinkToLive(const Snapshot& snapshot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
+  Snapshot DescribeTables() ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
+  absl::StatusOr<int64_t> CommitLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
+  std::string CommitDirectory(int64_t number) const;
+  std::string LiveDirectory() const;
+
+  // store_checkpoint.cc
+  absl::StatusOr<std::unique_ptr<SsdTier>> CopyTables(absl::Span<const NamedTable> tables,
+                                                      const std::string& directory)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
+  absl::Status RestoreFrom(SsdTier* from, const Snapshot& snapshot,
+                           absl::Span<const NamedTable> tables)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
+
+  const std::shared_ptr<StoreContext> context_;
+  std::unique_ptr<FileLock> lock_ ABSL_GUARDED_BY(context_->gate);
+  const bool temporary_;
+
+  SsdOptions ssd_options_;
+
+  int64_t last_commit_ ABSL_GUARDED_BY(context_->gate) = 0;
+  uint32_t next_table_id_ ABSL_GUARDED_BY(context_->gate) = 1;
+  // Changed only in exclusive mode.
+  std::map<std::string, std::shared_ptr<TieredTable>> tables_ ABSL_GUARDED_BY(context_->gate);
+  std::vector<std::weak_ptr<TableExport>> exports_ ABSL_GUARDED_BY(context_->gate);
+};
+
+}  // namespace tf_hps
+
+#endif  // TF_HPS_CC_OPS_ENGINE_STORE_H_

@@ -1,0 +1,237 @@
+// Tables in and out of checkpoints. A checkpoint of tables is a snapshot whose files lie flat
+// beside TensorFlow's own:
+//
+//   <prefix>.data-h0000-of-<save_id>   the manifest (Snapshot::ToText)
+//   <prefix>.data-h0001-of-<save_id>   the first file that the manifest names, and so on; numbers
+//   in base 36
+//
+// TensorFlow removes a checkpoint by the pattern <prefix>.data-?????-of-?????, and so removes these
+// as well.
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "cc_ops/engine/key_hash.h"
+#include "cc_ops/engine/status_macros.h"
+#include "cc_ops/engine/store.h"
+
+namespace tf_hps {
+namespace {
+
+constexpr int64_t kCopyBatchRows = 4096;
+constexpr int64_t kMaxCheckpointFiles = 36 * 36 * 36 * 36;
+
+std::string FlatPath(const std::string& prefix, const std::string& save_id, int64_t number) {
+  static constexpr char kDigits[] = "0123456789abcdefghijklmnopqrstuvwxyz";
+  std::string digits(4, '0');
+  for (int i = 3; i >= 0; --i, number /= 36) digits[i] = kDigits[number % 36];
+  return absl::StrCat(prefix, ".data-h", digits, "-of-", save_id);
+}
+
+std::string ParentDirectory(const std::string& path) {
+  const std::string parent = std::filesystem::path(path).parent_path().string();
+  return parent.empty() ? "." : parent;
+}
+
+// Removes what earlier saves to the same prefix left, but for the newest two: TensorFlow's index
+// beside them names one of these until it is replaced.
+absl::Status RemoveStaleSaves(const std::string& prefix) {
+  constexpr size_t kKeep = 2;
+  constexpr size_t kSuffixBytes = sizeof(".data-h0000-of-xxxxx") - 1;
+  const std::string directory = ParentDirectory(prefix);
+  const std::string base = std::filesystem::path(prefix).filename().string();
+  TF_HPS_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(directory));
+  std::map<std::string, std::vector<std::string>> paths_of;
+  std::vector<std::pair<std::filesystem::file_time_type, std::string>> saves;
+  for (const std::string& name : names) {
+    if (name.size() != base.size() + kSuffixBytes) continue;
+    if (!absl::StartsWith(name, absl::StrCat(base, ".data-h"))) continue;
+    const std::string id = name.substr(name.size() - 5);
+    const std::string path = JoinPath(directory, name);
+    if (absl::StrContains(name, ".data-h0000-of-")) {
+      std::error_code ignored;
+      saves.emplace_back(std::filesystem::last_write_time(path, ignored), id);
+    }
+    paths_of[id].push_back(path);
+  }
+  std::sort(saves.rbegin(), saves.rend());
+  for (size_t i = 0; i < std::min(kKeep, saves.size()); ++i) paths_of.erase(saves[i].second);
+  for (const auto& [id, paths] : paths_of) {
+    for (const std::string& path : paths) TF_HPS_RETURN_IF_ERROR(RemoveTree(path));
+  }
+  return absl::OkStatus();
+}
+
+// Writes a tier's files and the manifest that lists them.
+absl::Status WriteFlatFiles(SsdTier* tier, const std::string& directory, const std::string& prefix,
+                            const std::string& save_id, Snapshot* snapshot) {
+  TF_HPS_RETURN_IF_ERROR(tier->VisitFiles([&](const SsdTier::File& file) {
+    snapshot->files.push_back(file);
+    const int64_t number = static_cast<int64_t>(snapshot->files.size());
+    if (number >= kMaxCheckpointFiles) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat(prefix, ": a checkpoint holds at most ", kMaxCheckpointFiles, " files"));
+    }
+    const std::string from =
+        JoinPath(SsdTier::InstanceDirectory(directory, file.instance), file.name);
+    const std::string to = FlatPath(prefix, save_id, number);
+    return file.immutable ? LinkOrCopyFile(from, to, file.bytes) : CopyFile(from, to, file.bytes);
+  }));
+  TF_HPS_RETURN_IF_ERROR(WriteFileAtomically(FlatPath(prefix, save_id, 0), snapshot->ToText()));
+  return SyncDirectory(ParentDirectory(prefix));
+}
+
+void RemoveSave(const std::string& prefix, const std::string& save_id, int64_t files) {
+  for (int64_t i = 0; i <= files; ++i) RemoveTree(FlatPath(prefix, save_id, i)).IgnoreError();
+}
+
+// Links a checkpoint's files to where LevelDB can open them.
+absl::Status StageFiles(const std::string& prefix, const std::string& save_id,
+                        const Snapshot& snapshot, const std::string& directory) {
+  for (int i = 0; i < snapshot.instances; ++i) {
+    TF_HPS_RETURN_IF_ERROR(CreateDirectories(SsdTier::InstanceDirectory(directory, i)));
+  }
+  for (size_t i = 0; i < snapshot.files.size(); ++i) {
+    const SsdTier::File& file = snapshot.files[i];
+    const std::string from = FlatPath(prefix, save_id, static_cast<int64_t>(i) + 1);
+    TF_HPS_ASSIGN_OR_RETURN(const int64_t bytes, FileSize(from));
+    if (bytes != file.bytes) {
+      return absl::DataLossError(
+          absl::StrCat(from, " is damaged: it has ", bytes, " bytes, expected ", file.bytes));
+    }
+    const std::string to =
+        JoinPath(SsdTier::InstanceDirectory(directory, file.instance), file.name);
+    TF_HPS_RETURN_IF_ERROR(file.immutable ? LinkOrCopyFile(from, to, bytes)
+                                          : CopyFile(from, to, bytes));
+  }
+  return absl::OkStatus();
+}
+
+// Copies one table's rows from tier to tier, under another id; returns their number.
+absl::StatusOr<int64_t> CopyRows(SsdTier* from, uint32_t from_id, SsdTier* to, uint32_t to_id) {
+  std::vector<SsdTier::Batch> batches(static_cast<size_t>(to->instances()));
+  int64_t rows = 0;
+  const auto scan = from->NewScan(from_id);
+  for (; scan->Valid(); scan->Next(), ++rows) {
+    const uint32_t instance =
+        PartitionOf(HashKey(scan->key()), static_cast<uint32_t>(to->instances()));
+    SsdTier::Batch& batch = batches[instance];
+    batch.Put(to_id, scan->key(), scan->row());
+    if (batch.entries() < kCopyBatchRows) continue;
+    TF_HPS_RETURN_IF_ERROR(to->Write(static_cast<int>(instance), &batch));
+    batch.Clear();
+  }
+  TF_HPS_RETURN_IF_ERROR(scan->status());
+  for (size_t i = 0; i < batches.size(); ++i) {
+    TF_HPS_RETURN_IF_ERROR(to->Write(static_cast<int>(i), &batches[i]));
+  }
+  return rows;
+}
+
+absl::Status InCheckpoint(const absl::Status& status, const std::string& prefix) {
+  return absl::Status(status.code(), absl::StrCat("checkpoint ", prefix, ": ", status.message()));
+}
+
+}  // namespace
+
+absl::Status Store::Save(const std::string& prefix, const std::string& save_id,
+                         absl::Span<const NamedTable> tables) {
+  ExclusivePass pass(&context_->gate);
+  TF_HPS_RETURN_IF_ERROR(CheckOpen());
+  TF_HPS_RETURN_IF_ERROR(CreateDirectories(ParentDirectory(prefix)));
+  TF_HPS_RETURN_IF_ERROR(RemoveStaleSaves(prefix));
+  Snapshot snapshot;
+  snapshot.instances = context_->ssd->instances();
+  snapshot.next_table_id = next_table_id_;
+  for (const NamedTable& named : tables) {
+    TF_HPS_RETURN_IF_ERROR(named.table->FlushDirty());
+    snapshot.tables.push_back({named.name, named.table->GetState()});
+  }
+  absl::Status status;
+  if (tables.size() == tables_.size()) {
+    status = WriteFlatFiles(context_->ssd.get(), LiveDirectory(), prefix, save_id, &snapshot);
+  } else {
+    const std::string scratch = JoinPath(LiveDirectory(), absl::StrCat("save-", save_id));
+    const auto remove = absl::MakeCleanup([&] { RemoveTree(scratch).IgnoreError(); });
+    TF_HPS_ASSIGN_OR_RETURN(const std::unique_ptr<SsdTier> copy, CopyTables(tables, scratch));
+    status = WriteFlatFiles(copy.get(), scratch, prefix, save_id, &snapshot);
+  }
+  if (!status.ok()) RemoveSave(prefix, save_id, static_cast<int64_t>(snapshot.files.size()));
+  return status;
+}
+
+absl::StatusOr<std::unique_ptr<SsdTier>> Store::CopyTables(absl::Span<const NamedTable> tables,
+                                                           const std::string& directory) {
+  TF_HPS_RETURN_IF_ERROR(RemoveTree(directory));
+  TF_HPS_ASSIGN_OR_RETURN(std::unique_ptr<SsdTier> copy, SsdTier::Open(directory, ssd_options_));
+  for (const NamedTable& named : tables) {
+    const uint32_t id = named.table->GetState().id;
+    TF_HPS_RETURN_IF_ERROR(CopyRows(context_->ssd.get(), id, copy.get(), id).status());
+  }
+  return copy;
+}
+
+absl::Status Store::Restore(const std::string& prefix, const std::string& save_id,
+                            absl::Span<const NamedTable> tables) {
+  ExclusivePass pass(&context_->gate);
+  TF_HPS_RETURN_IF_ERROR(CheckOpen());
+  const std::string manifest = FlatPath(prefix, save_id, 0);
+  TF_HPS_ASSIGN_OR_RETURN(const std::string text, ReadFile(manifest));
+  TF_HPS_ASSIGN_OR_RETURN(const Snapshot snapshot, Snapshot::Parse(text, manifest));
+  const std::string scratch = JoinPath(LiveDirectory(), absl::StrCat("restore-", save_id));
+  const auto remove = absl::MakeCleanup([&] { RemoveTree(scratch).IgnoreError(); });
+  TF_HPS_RETURN_IF_ERROR(RemoveTree(scratch));
+  TF_HPS_RETURN_IF_ERROR(StageFiles(prefix, save_id, snapshot, scratch));
+  SsdOptions options = ssd_options_;
+  options.instances = snapshot.instances;
+  TF_HPS_ASSIGN_OR_RETURN(const std::unique_ptr<SsdTier> staged, SsdTier::Open(scratch, options));
+  const absl::Status status = RestoreFrom(staged.get(), snapshot, tables);
+  return status.ok() ? status : InCheckpoint(status, prefix);
+}
+
+absl::Status Store::RestoreFrom(SsdTier* from, const Snapshot& snapshot,
+                                absl::Span<const NamedTable> tables) {
+  // Rows come in under new ids, so that a failure leaves the tables as they are.
+  std::vector<TableState> states;
+  auto undo = absl::MakeCleanup([&] {
+    for (const TableState& state : states) context_->ssd->DropTable(state.id).IgnoreError();
+  });
+  for (const NamedTable& named : tables) {
+    const Snapshot::Table* saved = snapshot.FindAlias(named.name);
+    if (saved == nullptr) {
+      return absl::NotFoundError(absl::StrCat("it has no table \"", named.name, "\""));
+    }
+    if (saved->state.dim != named.table->dim()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("table \"", named.name, "\" was saved with dim ", saved->state.dim,
+                       ", and is to be restored into table \"", named.table->name(), "\" with dim ",
+                       named.table->dim()));
+    }
+    TableState state = saved->state;
+    state.name = named.table->name();
+    state.id = next_table_id_++;
+    states.push_back(state);
+    TF_HPS_ASSIGN_OR_RETURN(const int64_t rows,
+                            CopyRows(from, saved->state.id, context_->ssd.get(), state.id));
+    if (rows != state.rows) {
+      return absl::DataLossError(
+          absl::StrCat("table \"", named.name, "\" has ", rows, " rows, expected ", state.rows));
+    }
+  }
+  std::move(undo).Cancel();
+  for (size_t i = 0; i < tables.size(); ++i) {
+    const uint32_t old_id = tables[i].table->GetState().id;
+    TF_HPS_RETURN_IF_ERROR(tables[i].table->Reset(states[i]));
+    // Rows left under an id that no table has any more take room, no more.
+    context_->ssd->DropTable(old_id).IgnoreError();
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tf_hps

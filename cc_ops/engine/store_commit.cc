@@ -1,0 +1,216 @@
+// Opening a store at its last commit, and making commits.
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+#include "cc_ops/engine/status_macros.h"
+#include "cc_ops/engine/store.h"
+
+namespace tf_hps {
+namespace {
+
+constexpr absl::string_view kFormat = "tf_hps store 1\n";
+
+// One LevelDB instance, and so one compaction thread, for every two cores, at most eight.
+int DefaultInstances() {
+  const unsigned cores = std::thread::hardware_concurrency();
+  int instances = 1;
+  while (instances < 8 && static_cast<unsigned>(instances) * 2 <= cores) instances *= 2;
+  return instances;
+}
+
+SsdOptions SsdOptionsFor(int64_t dram_bytes, int instances) {
+  SsdOptions options;
+  options.instances = instances;
+  options.write_buffer_bytes =
+      std::clamp<int64_t>(dram_bytes / (16 * instances), 256 << 10, 32 << 20);
+  options.block_cache_bytes =
+      std::clamp<int64_t>(dram_bytes / (64 * instances), 128 << 10, 8 << 20);
+  return options;
+}
+
+// A directory that is empty but for what a store leaves that died while it was being made.
+absl::StatusOr<bool> IsFresh(const std::string& path) {
+  TF_HPS_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(path));
+  return std::all_of(names.begin(), names.end(), [](const std::string& name) {
+    return name == "LOCK" || name == "CURRENT" || name == "CURRENT.tmp" || name == "FORMAT.tmp";
+  });
+}
+
+absl::Status CheckFormat(const std::string& path) {
+  const std::string format_path = JoinPath(path, "FORMAT");
+  if (!PathExists(format_path)) {
+    TF_HPS_ASSIGN_OR_RETURN(const bool fresh, IsFresh(path));
+    if (fresh) return absl::OkStatus();
+    return absl::FailedPreconditionError(
+        absl::StrCat(path,
+                     " is neither empty nor a tf_hps store (it has no file FORMAT); give the "
+                     "path of a new directory or of a store"));
+  }
+  TF_HPS_ASSIGN_OR_RETURN(const std::string format, ReadFile(format_path));
+  if (format == kFormat) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(format_path, " says \"", absl::StripSuffix(format, "\n"), "\", expected \"",
+                   absl::StripSuffix(kFormat, "\n"),
+                   "\": the store is damaged or another version of tf_hps wrote it"));
+}
+
+// Makes a new directory a store: CURRENT first, so that a store without it is known to be damaged.
+absl::Status MakeStore(const std::string& path) {
+  if (PathExists(JoinPath(path, "FORMAT"))) return absl::OkStatus();
+  TF_HPS_RETURN_IF_ERROR(WriteFileAtomically(JoinPath(path, "CURRENT"), "0\n"));
+  return WriteFileAtomically(JoinPath(path, "FORMAT"), kFormat);
+}
+
+absl::StatusOr<int64_t> ReadCurrent(const std::string& path) {
+  const std::string current_path = JoinPath(path, "CURRENT");
+  TF_HPS_ASSIGN_OR_RETURN(const std::string text, ReadFile(current_path));
+  int64_t number = -1;
+  if (absl::SimpleAtoi(absl::StripSuffix(text, "\n"), &number) && number >= 0) return number;
+  return absl::DataLossError(absl::StrCat(current_path, " is damaged: it does not hold a number"));
+}
+
+absl::StatusOr<std::unique_ptr<FileLock>> LockStore(const std::string& path) {
+  absl::StatusOr<std::unique_ptr<FileLock>> lock = FileLock::Acquire(JoinPath(path, "LOCK"));
+  if (lock.ok() || !absl::IsFailedPrecondition(lock.status())) return lock;
+  return absl::FailedPreconditionError(
+      absl::StrCat("the store is open already: ", lock.status().message(), " (this is process ",
+                   ::getpid(), "). Use that Store object, or close it first"));
+}
+
+absl::Status CheckFile(const std::string& path, int64_t bytes) {
+  TF_HPS_ASSIGN_OR_RETURN(const int64_t size, FileSize(path));
+  if (size == bytes) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrCat(path, " is damaged: it has ", size, " bytes, expected ", bytes));
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<Store>> Store::Open(const StoreOptions& options) {
+  if (options.dram_bytes < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("dram_bytes must not be negative, got ", options.dram_bytes));
+  }
+  TF_HPS_ASSIGN_OR_RETURN(const EvictionPolicy eviction, EvictionPolicy::Parse(options.eviction));
+  const bool temporary = options.path.empty();
+  std::string path = options.path;
+  if (temporary) {
+    TF_HPS_ASSIGN_OR_RETURN(path, MakeTemporaryDirectory());
+  } else {
+    TF_HPS_RETURN_IF_ERROR(CreateDirectories(path));
+  }
+  TF_HPS_ASSIGN_OR_RETURN(path, CanonicalPath(path));
+  TF_HPS_RETURN_IF_ERROR(CheckFormat(path));
+  TF_HPS_ASSIGN_OR_RETURN(std::unique_ptr<FileLock> lock, LockStore(path));
+  TF_HPS_RETURN_IF_ERROR(MakeStore(path));
+  auto context =
+      std::make_shared<StoreContext>(path, options.dram_bytes, eviction, options.cache_reads);
+  auto store = std::shared_ptr<Store>(new Store(context, std::move(lock), temporary));
+  ExclusivePass pass(&context->gate);
+  TF_HPS_RETURN_IF_ERROR(store->OpenLastCommit());
+  return store;
+}
+
+std::string Store::CommitDirectory(int64_t number) const {
+  return JoinPath(path(), absl::StrFormat("commits/%06d", number));
+}
+
+std::string Store::LiveDirectory() const { return JoinPath(path(), "live"); }
+
+absl::Status Store::OpenLastCommit() {
+  TF_HPS_ASSIGN_OR_RETURN(last_commit_, ReadCurrent(path()));
+  TF_HPS_RETURN_IF_ERROR(RemoveTree(LiveDirectory()));
+  TF_HPS_RETURN_IF_ERROR(CreateDirectories(LiveDirectory()));
+  Snapshot snapshot;
+  snapshot.instances = DefaultInstances();
+  if (last_commit_ > 0) {
+    const std::string manifest = JoinPath(CommitDirectory(last_commit_), "MANIFEST");
+    TF_HPS_ASSIGN_OR_RETURN(const std::string text, ReadFile(manifest));
+    TF_HPS_ASSIGN_OR_RETURN(snapshot, Snapshot::Parse(text, manifest));
+    TF_HPS_RETURN_IF_ERROR(LinkToLive(snapshot));
+  }
+  ssd_options_ = SsdOptionsFor(context_->budget.limit(), snapshot.instances);
+  context_->ChoosePartitions(snapshot.instances);
+  TF_HPS_ASSIGN_OR_RETURN(context_->ssd, SsdTier::Open(LiveDirectory(), ssd_options_));
+  next_table_id_ = snapshot.next_table_id;
+  for (const Snapshot::Table& table : snapshot.tables) {
+    TF_HPS_ASSIGN_OR_RETURN(tables_[table.state.name], TieredTable::Create(context_, table.state));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Store::LinkToLive(const Snapshot& snapshot) {
+  for (int i = 0; i < snapshot.instances; ++i) {
+    TF_HPS_RETURN_IF_ERROR(CreateDirectories(SsdTier::InstanceDirectory(LiveDirectory(), i)));
+  }
+  const std::string commit = CommitDirectory(last_commit_);
+  for (const SsdTier::File& file : snapshot.files) {
+    const std::string from = JoinPath(SsdTier::InstanceDirectory(commit, file.instance), file.name);
+    const std::string to =
+        JoinPath(SsdTier::InstanceDirectory(LiveDirectory(), file.instance), file.name);
+    TF_HPS_RETURN_IF_ERROR(CheckFile(from, file.bytes));
+    TF_HPS_RETURN_IF_ERROR(file.immutable ? LinkOrCopyFile(from, to, file.bytes)
+                                          : CopyFile(from, to, file.bytes));
+  }
+  return absl::OkStatus();
+}
+
+Snapshot Store::DescribeTables() {
+  Snapshot snapshot;
+  snapshot.instances = context_->ssd->instances();
+  snapshot.next_table_id = next_table_id_;
+  for (const auto& [name, table] : tables_) snapshot.tables.push_back({name, table->GetState()});
+  return snapshot;
+}
+
+absl::StatusOr<int64_t> Store::CommitLocked() {
+  StageTimer timer(context_.get(), Stage::kCommit);
+  TF_HPS_RETURN_IF_ERROR(FlushTables());
+  const int64_t number = last_commit_ + 1;
+  const std::string directory = CommitDirectory(number);
+  TF_HPS_RETURN_IF_ERROR(RemoveTree(directory));  // of a commit that did not come about
+  auto discard = absl::MakeCleanup([&] { RemoveTree(directory).IgnoreError(); });
+  Snapshot snapshot = DescribeTables();
+  for (int i = 0; i < snapshot.instances; ++i) {
+    TF_HPS_RETURN_IF_ERROR(CreateDirectories(SsdTier::InstanceDirectory(directory, i)));
+  }
+  TF_HPS_RETURN_IF_ERROR(context_->ssd->VisitFiles([&](const SsdTier::File& file) {
+    const std::string from =
+        JoinPath(SsdTier::InstanceDirectory(LiveDirectory(), file.instance), file.name);
+    const std::string to =
+        JoinPath(SsdTier::InstanceDirectory(directory, file.instance), file.name);
+    snapshot.files.push_back(file);
+    return file.immutable ? LinkOrCopyFile(from, to, file.bytes) : CopyFile(from, to, file.bytes);
+  }));
+  for (int i = 0; i < snapshot.instances; ++i) {
+    TF_HPS_RETURN_IF_ERROR(SyncDirectory(SsdTier::InstanceDirectory(directory, i)));
+  }
+  TF_HPS_RETURN_IF_ERROR(WriteFileAtomically(JoinPath(directory, "MANIFEST"), snapshot.ToText()));
+  TF_HPS_RETURN_IF_ERROR(SyncDirectory(JoinPath(path(), "commits")));
+  TF_HPS_RETURN_IF_ERROR(SyncDirectory(path()));
+  const absl::Status published =
+      WriteFileAtomically(JoinPath(path(), "CURRENT"), absl::StrCat(number, "\n"));
+  if (!published.ok()) {
+    // The rename may have happened and only the sync after it failed: then the new commit must
+    // stay.
+    const absl::StatusOr<int64_t> current = ReadCurrent(path());
+    if (current.ok() && *current == last_commit_) return published;
+    std::move(discard).Cancel();
+    last_commit_ = number;
+    return published;
+  }
+  std::move(discard).Cancel();
+  RemoveTree(CommitDirectory(last_commit_)).IgnoreError();  // nobody looks at it any more
+  last_commit_ = number;
+  return number;
+}
+
+}  // namespace tf_hps

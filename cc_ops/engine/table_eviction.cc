@@ -1,0 +1,128 @@
+// What leaves the dram tier of a TieredTable, and how much it may hold. The training lock is held
+// throughout.
+
+#include <algorithm>
+#include <string>
+
+#include "cc_ops/engine/status_macros.h"
+#include "cc_ops/engine/table_partition.h"
+
+namespace tf_hps {
+namespace {
+
+// Rows written to SSD at a time.
+constexpr size_t kWriteBatchRows = 4096;
+
+}  // namespace
+
+absl::Status TieredTable::WriteRows(int64_t p,
+                                    absl::Span<const DramPartition::Position> positions) {
+  Partition& partition = partitions_[p];
+  const int instance = InstanceOf(p);
+  std::string encoded;
+  for (size_t begin = 0; begin < positions.size(); begin += kWriteBatchRows) {
+    const auto chunk = positions.subspan(begin, kWriteBatchRows);
+    SsdTier::Batch batch;
+    for (const DramPartition::Position position : chunk) {
+      const char* row = partition.rows->RowAt(position);
+      encoded.clear();
+      EncodeRow(layout_, state_epoch_, row, &encoded);
+      batch.Put(id_, HeaderOf(row)->key, encoded);
+    }
+    TF_HPS_RETURN_IF_ERROR(context_->ssd->Write(instance, &batch));
+    int64_t first_writes = 0;
+    for (const DramPartition::Position position : chunk) {
+      RowHeader* header = HeaderOf(partition.rows->RowAt(position));
+      if (!(header->flags & kRowOnSsd)) ++first_writes;
+      header->flags = (header->flags | kRowOnSsd) & ~kRowDirty;
+    }
+    ssd_rows_.fetch_add(first_writes, std::memory_order_relaxed);
+    Counters::Add(&partition.counters.ssd_inserts, first_writes);
+    Counters::Add(&partition.counters.ssd_writes, static_cast<int64_t>(chunk.size()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TieredTable::Evict(int64_t p, absl::Span<const DramPartition::Position> victims) {
+  StageTimer timer(context_.get(), Stage::kEvict);
+  Partition& partition = partitions_[p];
+  std::vector<DramPartition::Position> dirty;
+  for (const DramPartition::Position position : victims) {
+    if (HeaderOf(partition.rows->RowAt(position))->flags & kRowDirty) dirty.push_back(position);
+  }
+  TF_HPS_RETURN_IF_ERROR(WriteRows(p, dirty));
+  MutexLock lock(&partition.mu);
+  for (const DramPartition::Position position : victims) partition.rows->Erase(position);
+  Counters::Add(&partition.counters.dram_evictions, static_cast<int64_t>(victims.size()));
+  return absl::OkStatus();
+}
+
+absl::Status TieredTable::MakeRoom(int64_t p, int64_t slots) {
+  Partition& partition = partitions_[p];
+  DramPartition& rows = *partition.rows;
+  while (rows.free_slots() < slots) {
+    {
+      MutexLock lock(&partition.mu);
+      if (rows.Grow(/*overdraw=*/false)) continue;
+    }
+    std::vector<DramPartition::Position> victims;
+    rows.PickVictims(std::max(slots - rows.free_slots(), rows.size() / 32), &victims);
+    if (victims.empty()) break;  // all pinned: the commit overdraws, then trims
+    TF_HPS_RETURN_IF_ERROR(Evict(p, victims));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TieredTable::Trim(int64_t p) {
+  Partition& partition = partitions_[p];
+  DramPartition& rows = *partition.rows;
+  while (rows.bytes() > rows.limit() && rows.capacity() > 0) {
+    while (rows.free_slots() < rows.rows_per_slab()) {
+      std::vector<DramPartition::Position> victims;
+      rows.PickVictims(rows.rows_per_slab() - rows.free_slots(), &victims);
+      TF_HPS_RETURN_IF_ERROR(Evict(p, victims));
+    }
+    MutexLock lock(&partition.mu);
+    rows.ReleaseSlab();
+  }
+  return absl::OkStatus();
+}
+
+void TieredTable::UpdateUsage(int64_t p) {
+  Partition& partition = partitions_[p];
+  const int64_t bytes = partition.rows->bytes();
+  dram_bytes_.fetch_add(bytes - partition.accounted_bytes, std::memory_order_relaxed);
+  partition.accounted_bytes = bytes;
+  if (partition.rows->TakeHungry()) hungry_.store(true, std::memory_order_relaxed);
+}
+
+void TieredTable::SetQuota(int64_t bytes) {
+  quota_.store(bytes, std::memory_order_relaxed);
+  if (dram_bytes() > 0) hungry_.store(false, std::memory_order_relaxed);
+}
+
+void TieredTable::TrimIfIdle() {
+  SharedPass pass(&context_->gate);
+  if (!CheckOpen().ok() || !training_mu_.TryLock()) return;
+  for (int64_t p = 0; p < partition_count_; ++p) {
+    partitions_[p].rows->set_limit(quota() / partition_count_);
+    Trim(p).IgnoreError();  // comes again at the start of the next training operation
+    UpdateUsage(p);
+  }
+  training_mu_.Unlock();
+}
+
+absl::Status TieredTable::FlushDirty() {
+  StageTimer timer(context_.get(), Stage::kCommit);
+  std::vector<DramPartition::Position> dirty;
+  for (int64_t p = 0; p < partition_count_; ++p) {
+    dirty.clear();
+    partitions_[p].rows->ForEach([&](DramPartition::Position position, char* row) {
+      if (HeaderOf(row)->flags & kRowDirty) dirty.push_back(position);
+    });
+    TF_HPS_RETURN_IF_ERROR(WriteRows(p, dirty));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tf_hps

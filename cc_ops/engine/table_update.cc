@@ -1,0 +1,195 @@
+// Optimizer steps over one or several tables.
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "cc_ops/engine/status_macros.h"
+#include "cc_ops/engine/table_partition.h"
+
+namespace tf_hps {
+
+// One table's part of ApplyGradients.
+struct TieredTable::Step {
+  TieredTable* table;
+  absl::Span<const int64_t> keys;
+  const float* values;  // [keys, dim]
+  // What the two above point to when several entries named the table.
+  std::vector<int64_t> merged_keys;
+  std::vector<float> merged_values;
+
+  std::unique_ptr<KeyBatch> batch;
+  std::vector<Prepared> prepared;  // [partitions]
+};
+
+namespace {
+
+bool AllFinite(const float* values, int n) {
+  // Zero times a finite number is zero; times any other it is not a number.
+  float sum = 0;
+  for (int j = 0; j < n; ++j) sum += values[j] * 0.0f;
+  return sum == 0.0f;
+}
+
+}  // namespace
+
+absl::Status TieredTable::SetOptimizer(const OptimizerSpec& optimizer) {
+  {
+    SharedPass pass(&context_->gate);
+    TF_HPS_RETURN_IF_ERROR(CheckOpen());
+    if (optimizer_ == optimizer) return absl::OkStatus();
+  }
+  ExclusivePass pass(&context_->gate);
+  TF_HPS_RETURN_IF_ERROR(CheckOpen());
+  if (optimizer_ == optimizer) return absl::OkStatus();
+  TF_HPS_RETURN_IF_ERROR(FlushDirty());
+  optimizer_ = optimizer;
+  read_rule_ = optimizer.ReadRule();
+  ++state_epoch_;  // rows on SSD now read with fresh state
+  ResetPartitions();
+  return absl::OkStatus();
+}
+
+absl::Status TieredTable::SumGradients(const Step& step, NonFinite non_finite, int64_t p,
+                                       Prepared* prepared) {
+  const auto uniques = step.batch->uniques(p);
+  const int64_t dim = dim_;
+  prepared->sums.assign(uniques.size() * static_cast<size_t>(dim), 0.0f);
+  float* sums = prepared->sums.data();
+  for (const KeyBatch::Member& member : step.batch->members(p)) {
+    float* sum = sums + member.unique * dim;
+    const float* value = step.values + member.index * dim;
+    for (int64_t j = 0; j < dim; ++j) sum[j] += value[j];
+  }
+  if (non_finite == NonFinite::kPropagate) return absl::OkStatus();
+  for (size_t u = 0; u < uniques.size(); ++u) {
+    if (AllFinite(sums + static_cast<int64_t>(u) * dim, dim_)) continue;
+    if (non_finite == NonFinite::kError) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "table \"", name_, "\": the gradient of key ", uniques[u].key,
+          " is not finite; nothing was updated. Lower the learning rate, clip gradients, or pass "
+          "non_finite=\"skip\" to leave such rows as they are"));
+    }
+    prepared->skip.resize(uniques.size());
+    prepared->skip[u] = true;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TieredTable::PrepareStep(Step* step, NonFinite non_finite, ParallelFor parallel_for) {
+  step->batch =
+      std::make_unique<KeyBatch>(step->keys, static_cast<uint32_t>(partition_count_), parallel_for);
+  step->prepared.resize(static_cast<size_t>(partition_count_));
+  TF_HPS_RETURN_IF_ERROR(ParallelForStatus(parallel_for, partition_count_, [&](int64_t p) {
+    return SumGradients(*step, non_finite, p, &step->prepared[p]);
+  }));
+  return ParallelForStatus(parallel_for, partition_count_,
+                           [&](int64_t p) { return Prepare(*step->batch, p, &step->prepared[p]); });
+}
+
+void TieredTable::CommitStep(Step* step, const RuleVariant& rule, ParallelFor parallel_for) {
+  const uint32_t this_step = step_.load(std::memory_order_relaxed) + 1;
+  const auto commit = [&](int64_t p, const auto& bound_rule) {
+    Prepared* prepared = &step->prepared[p];
+    const float* sums = prepared->sums.data();
+    CommitPartition(*step->batch, p, prepared, [&](int64_t u, char* row) {
+      if (!prepared->skip.empty() && prepared->skip[u]) return;
+      CatchUp(row);
+      float* weights = WeightsOf(row);
+      bound_rule.UpdateRow(weights, weights + dim_, sums + u * dim_, dim_);
+      RowHeader* header = HeaderOf(row);
+      header->version += 1;
+      header->last_step = this_step;
+      header->flags |= kRowDirty;
+    });
+  };
+  parallel_for(partition_count_, [&](int64_t p) {
+    std::visit([&](const auto& bound_rule) { commit(p, bound_rule); }, rule);
+  });
+  step_.store(this_step, std::memory_order_relaxed);
+}
+
+std::vector<std::unique_ptr<TieredTable::Step>> TieredTable::GroupByTable(
+    absl::Span<const Gradients> gradients) {
+  std::map<TieredTable*, std::vector<const Gradients*>> by_table;
+  for (const Gradients& entry : gradients) by_table[entry.table].push_back(&entry);
+  std::vector<std::unique_ptr<Step>> steps;
+  for (const auto& [table, entries] : by_table) {
+    auto step = std::make_unique<Step>();
+    step->table = table;
+    if (entries.size() > 1) {
+      for (const Gradients* entry : entries) {
+        const int64_t floats = static_cast<int64_t>(entry->keys.size()) * table->dim();
+        step->merged_keys.insert(step->merged_keys.end(), entry->keys.begin(), entry->keys.end());
+        step->merged_values.insert(step->merged_values.end(), entry->values,
+                                   entry->values + floats);
+      }
+    }
+    step->keys = entries.size() > 1 ? step->merged_keys : entries[0]->keys;
+    step->values = entries.size() > 1 ? step->merged_values.data() : entries[0]->values;
+    steps.push_back(std::move(step));
+  }
+  return steps;
+}
+
+absl::Status TieredTable::ApplySteps(absl::Span<const std::unique_ptr<Step>> steps,
+                                     const OptimizerSpec& optimizer, const RuleVariant& rule,
+                                     NonFinite non_finite, ParallelFor parallel_for) {
+  for (const auto& step : steps) {
+    TF_HPS_RETURN_IF_ERROR(step->table->CheckOpen());
+    if (step->table->optimizer_ != optimizer) {
+      return absl::AbortedError(
+          absl::StrCat("table \"", step->table->name_, "\" was given another optimizer, ",
+                       step->table->optimizer_.ToString(), ", while a step with ",
+                       optimizer.ToString(), " was about to start"));
+    }
+  }
+  absl::Status status;
+  for (const auto& step : steps) {
+    status = step->table->PrepareStep(step.get(), non_finite, parallel_for);
+    if (!status.ok()) break;
+  }
+  for (const auto& step : steps) {
+    if (status.ok()) {
+      step->table->CommitStep(step.get(), rule, parallel_for);
+      continue;
+    }
+    for (size_t p = 0; p < step->prepared.size(); ++p) {
+      step->table->Abandon(static_cast<int64_t>(p), &step->prepared[p]);
+    }
+  }
+  return status;
+}
+
+absl::Status TieredTable::ApplyGradients(absl::Span<const Gradients> gradients,
+                                         const OptimizerSpec& optimizer,
+                                         absl::Span<const float> hyperparameters,
+                                         NonFinite non_finite, ParallelFor parallel_for) {
+  TF_HPS_ASSIGN_OR_RETURN(const RuleVariant rule, optimizer.Bind(hyperparameters));
+  const std::vector<std::unique_ptr<Step>> steps = GroupByTable(gradients);
+  std::set<StoreContext*> contexts;
+  for (const auto& step : steps) {
+    TF_HPS_RETURN_IF_ERROR(step->table->SetOptimizer(optimizer));
+    contexts.insert(step->table->context_.get());
+  }
+  {
+    // One order of locks for everybody: gates by address, then tables by address (`steps` is in
+    // that order).
+    std::vector<std::unique_ptr<SharedPass>> passes;
+    for (StoreContext* context : contexts) {
+      passes.push_back(std::make_unique<SharedPass>(&context->gate));
+    }
+    std::vector<std::unique_ptr<MutexLock>> training;
+    for (const auto& step : steps) {
+      training.push_back(std::make_unique<MutexLock>(&step->table->training_mu_));
+    }
+    StageTimer timer(*contexts.begin(), Stage::kUpdate);
+    TF_HPS_RETURN_IF_ERROR(ApplySteps(steps, optimizer, rule, non_finite, parallel_for));
+  }
+  for (const auto& step : steps) step->table->ReportPressure();
+  return absl::OkStatus();
+}
+
+}  // namespace tf_hps

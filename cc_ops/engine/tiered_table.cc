@@ -1,0 +1,195 @@
+#include "cc_ops/engine/tiered_table.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "cc_ops/engine/key_hash.h"
+#include "cc_ops/engine/status_macros.h"
+#include "cc_ops/engine/table_partition.h"
+
+namespace tf_hps {
+
+absl::StatusOr<std::shared_ptr<TieredTable>> TieredTable::Create(
+    std::shared_ptr<StoreContext> context, const TableState& state) {
+  auto table = std::shared_ptr<TieredTable>(new TieredTable(std::move(context), state));
+  TF_HPS_RETURN_IF_ERROR(table->Reset(state));
+  return table;
+}
+
+TieredTable::TieredTable(std::shared_ptr<StoreContext> context, const TableState& state)
+    : context_(std::move(context)), name_(state.name), dim_(state.dim) {}
+
+TieredTable::~TieredTable() = default;
+
+absl::Status TieredTable::Reset(const TableState& state) {
+  TF_HPS_ASSIGN_OR_RETURN(initializer_, Initializer::Parse(state.initializer));
+  TF_HPS_ASSIGN_OR_RETURN(optimizer_, OptimizerSpec::Parse(state.optimizer));
+  id_ = state.id;
+  state_epoch_ = state.state_epoch;
+  initializer_spec_ = state.initializer;
+  seed_ = state.seed;
+  salt_ = state.salt;
+  salt_hash_ = SaltOf(salt_);
+  read_rule_ = optimizer_.ReadRule();
+  step_ = state.step;
+  rows_ = state.rows;
+  ssd_rows_ = state.rows;
+  ResetPartitions();
+  return absl::OkStatus();
+}
+
+void TieredTable::ResetPartitions() {
+  layout_ = RowLayout{dim_, optimizer_.slots()};
+  if (partitions_ == nullptr) {
+    partition_count_ = context_->partitions;
+    partitions_ = std::make_unique<Partition[]>(partition_count_);
+  }
+  for (int64_t p = 0; p < partition_count_; ++p) {
+    partitions_[p].rows = std::make_unique<DramPartition>(layout_, context_->eviction,
+                                                          context_->slab_bytes, &context_->budget);
+    UpdateUsage(p);
+  }
+}
+
+void TieredTable::Release(bool dropped) {
+  dropped_ = dropped;
+  ResetPartitions();
+}
+
+TableState TieredTable::GetState() {
+  TableState state;
+  state.name = name_;
+  state.dim = dim_;
+  state.initializer = initializer_spec_;
+  state.seed = seed_;
+  state.salt = salt_;
+  state.optimizer = optimizer_.ToString();
+  state.id = id_;
+  state.state_epoch = state_epoch_;
+  state.step = step_;
+  state.rows = rows_;
+  return state;
+}
+
+absl::Status TieredTable::CheckOpen() const {
+  if (context_->ssd == nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("table \"", name_, "\": its store ", context_->path, " is closed"));
+  }
+  if (dropped_) {
+    return absl::FailedPreconditionError(absl::StrCat("table \"", name_, "\" was dropped"));
+  }
+  return absl::OkStatus();
+}
+
+int TieredTable::InstanceOf(int64_t p) const {
+  return static_cast<int>(p * context_->ssd->instances() / partition_count_);
+}
+
+uint32_t TieredTable::IdleSteps(const char* row) const {
+  // A reader may meet a row of the step that is being applied, whose number the table does not have
+  // yet.
+  const uint32_t step = step_.load(std::memory_order_relaxed);
+  const uint32_t last_step = HeaderOf(row)->last_step;
+  return step > last_step ? step - last_step : 0;
+}
+
+void TieredTable::ReadWeights(const char* row, float* out) const {
+  const float* weights = WeightsOf(row);
+  const uint32_t idle = optimizer_.idle() ? IdleSteps(row) : 0;
+  if (idle == 0) {
+    std::memcpy(out, weights, sizeof(float) * static_cast<size_t>(dim_));
+    return;
+  }
+  std::visit([&](const auto& rule) { rule.ReadCaughtUp(weights, weights + dim_, out, dim_, idle); },
+             read_rule_);
+}
+
+void TieredTable::CatchUp(char* row) const {
+  const uint32_t idle = optimizer_.idle() ? IdleSteps(row) : 0;
+  if (idle > 0) {
+    float* weights = WeightsOf(row);
+    std::visit([&](const auto& rule) { rule.CatchUp(weights, weights + dim_, dim_, idle); },
+               read_rule_);
+  }
+  HeaderOf(row)->last_step = step_.load(std::memory_order_relaxed);
+}
+
+void TieredTable::InitializeRow(int64_t key, char* row) const {
+  *HeaderOf(row) = {key, 0, 0, step_.load(std::memory_order_relaxed), 0, kRowDirty, 0};
+  float* weights = WeightsOf(row);
+  initializer_.Fill(static_cast<uint64_t>(seed_), salt_hash_, key, weights, dim_);
+  optimizer_.InitState(weights + dim_, dim_);
+}
+
+absl::Status TieredTable::Fetch(int64_t p, absl::Span<const KeyBatch::Unique> uniques,
+                                Prepared* prepared) {
+  std::vector<int32_t>& misses = prepared->misses;
+  std::sort(misses.begin(), misses.end(),
+            [&](int32_t x, int32_t y) { return uniques[x].key < uniques[y].key; });
+  std::vector<int64_t> keys(misses.size());
+  for (size_t i = 0; i < misses.size(); ++i) keys[i] = uniques[misses[i]].key;
+  const int64_t row_bytes = layout_.row_bytes();
+  prepared->fetched.assign(misses.size() * static_cast<size_t>(row_bytes), 0);
+  int64_t hits = 0;
+  const auto found = [&](int64_t i, absl::string_view value) -> absl::Status {
+    char* row = prepared->fetched.data() + i * row_bytes;
+    bool fresh_state = false;
+    absl::Status status = DecodeRow(layout_, state_epoch_, value, row, &fresh_state);
+    if (!status.ok()) {
+      return absl::Status(status.code(), absl::StrCat("table \"", name_, "\" in ", context_->path,
+                                                      ", key ", keys[i], ": ", status.message()));
+    }
+    if (fresh_state) optimizer_.InitState(WeightsOf(row) + dim_, dim_);
+    HeaderOf(row)->key = keys[i];
+    HeaderOf(row)->flags = kRowOnSsd;
+    ++hits;
+    return absl::OkStatus();
+  };
+  if (ssd_rows_.load(std::memory_order_relaxed) > 0) {
+    StageTimer timer(context_.get(), Stage::kFetch);
+    TF_HPS_RETURN_IF_ERROR(context_->ssd->Get(InstanceOf(p), id_, keys, found));
+  }
+  for (size_t i = 0; i < misses.size(); ++i) {
+    char* row = prepared->fetched.data() + static_cast<int64_t>(i) * row_bytes;
+    if (!(HeaderOf(row)->flags & kRowOnSsd)) InitializeRow(keys[i], row);
+  }
+  Counters& counters = partitions_[p].counters;
+  Counters::Add(&counters.ssd_hits, hits);
+  Counters::Add(&counters.ssd_misses, static_cast<int64_t>(misses.size()) - hits);
+  return absl::OkStatus();
+}
+
+std::unique_ptr<TableExport> TieredTable::NewExport() {
+  return std::make_unique<TableExport>(name_, context_->ssd->NewScan(id_), layout_, state_epoch_,
+                                       step_.load(), optimizer_);
+}
+
+void TieredTable::AppendStats(std::vector<std::pair<std::string, double>>* stats) {
+  SharedPass pass(&context_->gate);
+  int64_t totals[8] = {};
+  int64_t dram_rows = 0;
+  for (int64_t p = 0; p < partition_count_; ++p) {
+    const Counters& c = partitions_[p].counters;
+    const std::atomic<int64_t>* counters[8] = {&c.dram_hits,      &c.dram_misses, &c.dram_inserts,
+                                               &c.dram_evictions, &c.ssd_hits,    &c.ssd_misses,
+                                               &c.ssd_inserts,    &c.ssd_writes};
+    for (int i = 0; i < 8; ++i) totals[i] += counters[i]->load(std::memory_order_relaxed);
+    MutexLock lock(&partitions_[p].mu);
+    dram_rows += partitions_[p].rows->size();
+  }
+  const char* names[8] = {"dram/hits", "dram/misses", "dram/inserts", "dram/evictions",
+                          "ssd/hits",  "ssd/misses",  "ssd/inserts",  "ssd/writes"};
+  for (int i = 0; i < 8; ++i) stats->emplace_back(names[i], totals[i]);
+  const double ssd_rows = static_cast<double>(ssd_rows_.load());
+  stats->emplace_back("dram/rows", dram_rows);
+  stats->emplace_back("dram/bytes", dram_bytes());
+  stats->emplace_back("dram/quota_bytes", quota());
+  stats->emplace_back("ssd/rows", ssd_rows);
+  stats->emplace_back("ssd/bytes", ssd_rows * static_cast<double>(12 + layout_.encoded_bytes()));
+  stats->emplace_back("ssd/evictions", 0);
+  stats->emplace_back("rows", rows());
+}
+
+}  // namespace tf_hps

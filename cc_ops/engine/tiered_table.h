@@ -1,0 +1,217 @@
+// One table: rows of one layout, moved between the dram and the ssd tier.
+//
+// Every operation on a batch runs the same way. The keys are grouped by partition and deduplicated
+// (KeyBatch). A training operation then prepares: it finds the rows in dram, fetches the others
+// from SSD or makes their initial rows, and makes room; all that can fail happens here, before any
+// row has changed. Then it commits: rows are changed in memory, fetched ones are put into the dram
+// tier, beyond its limit when a batch is larger than that, and the excess is evicted at the end.
+
+#ifndef TF_HPS_CC_OPS_ENGINE_TIERED_TABLE_H_
+#define TF_HPS_CC_OPS_ENGINE_TIERED_TABLE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "cc_ops/engine/dram_partition.h"
+#include "cc_ops/engine/initializer.h"
+#include "cc_ops/engine/key_batch.h"
+#include "cc_ops/engine/mutex.h"
+#include "cc_ops/engine/optimizer.h"
+#include "cc_ops/engine/parallel.h"
+#include "cc_ops/engine/row.h"
+#include "cc_ops/engine/store_context.h"
+#include "cc_ops/engine/table_export.h"
+#include "cc_ops/engine/table_state.h"
+
+namespace tf_hps {
+
+class TieredTable {
+ public:
+  // A table as `state` describes it, whose rows, if any, are on SSD. The caller holds the gate
+  // exclusively.
+  static absl::StatusOr<std::shared_ptr<TieredTable>> Create(std::shared_ptr<StoreContext> context,
+                                                             const TableState& state);
+  ~TieredTable();
+  TieredTable(const TieredTable&) = delete;
+  TieredTable& operator=(const TieredTable&) = delete;
+
+  const std::string& name() const { return name_; }
+  int dim() const { return dim_; }
+
+  // Thread-safe: all of the following. FailedPrecondition once the store is closed or the table
+  // dropped. Errors of the ssd tier come through, and leave the rows as they were.
+
+  // Reads rows into out [keys, dim]; unseen keys read as their initial rows. Changes nothing.
+  absl::Status Lookup(absl::Span<const int64_t> keys, float* out, ParallelFor parallel_for);
+
+  // The same for training: unseen keys get their rows, frequencies are counted.
+  absl::Status LookupOrCreate(absl::Span<const int64_t> keys, float* out, ParallelFor parallel_for);
+
+  // Sets weights from values [keys, dim]; of duplicates the last one counts. New rows get fresh
+  // state, others keep theirs.
+  absl::Status Upsert(absl::Span<const int64_t> keys, const float* values,
+                      ParallelFor parallel_for);
+
+  // Removes rows with their state. Keys without a row are fine.
+  absl::Status Remove(absl::Span<const int64_t> keys, ParallelFor parallel_for);
+
+  // out [keys]: whether the key has a row.
+  absl::Status Contains(absl::Span<const int64_t> keys, bool* out, ParallelFor parallel_for);
+
+  int64_t rows() const { return rows_.load(std::memory_order_relaxed); }
+
+  // What to do with a row whose summed gradient is not finite.
+  enum class NonFinite { kError, kSkip, kPropagate };
+
+  struct Gradients {
+    TieredTable* table;
+    absl::Span<const int64_t> keys;
+    const float* values;  // [keys, dim]
+  };
+
+  // One optimizer step on all of `gradients`, which may name a table several times; duplicate keys
+  // are summed in the order in which they stand. Nothing has changed when it fails. All tables live
+  // in open stores.
+  static absl::Status ApplyGradients(absl::Span<const Gradients> gradients,
+                                     const OptimizerSpec& optimizer,
+                                     absl::Span<const float> hyperparameters, NonFinite non_finite,
+                                     ParallelFor parallel_for);
+
+  // Names and values of counters, "dram/hits" and so on.
+  void AppendStats(std::vector<std::pair<std::string, double>>* stats);
+
+  // For the store, which holds the gate exclusively during these.
+
+  // Writes every dirty row to the ssd tier.
+  absl::Status FlushDirty() ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
+  TableState GetState() ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
+  // A scan of the rows, which FlushDirty() must have put on SSD.
+  std::unique_ptr<TableExport> NewExport() ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
+  // Forgets what is in dram and takes another state, whose rows are on SSD under its id.
+  absl::Status Reset(const TableState& state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
+  // The end of a table that its store drops, or whose store closes: frees its memory.
+  void Release(bool dropped) ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
+
+  // For the store's balancing of tables, which holds no lock.
+
+  int64_t dram_bytes() const { return dram_bytes_.load(std::memory_order_relaxed); }
+  int64_t quota() const { return quota_.load(std::memory_order_relaxed); }
+  bool hungry() const { return hungry_.load(std::memory_order_relaxed); }
+  void SetQuota(int64_t bytes);
+  // Evicts down to the quota if no training operation is under way; that one does it by itself
+  // otherwise.
+  void TrimIfIdle();
+
+ private:
+  struct Partition;
+  struct Prepared;
+  struct Counters;
+  using Mutator = absl::FunctionRef<void(int64_t unique, char* row)>;
+
+  TieredTable(std::shared_ptr<StoreContext> context, const TableState& state);
+
+  absl::Status CheckOpen() const ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
+  void ResetPartitions();
+
+  // Rows, in tiered_table.cc. ReadWeights gives the weights as of the table's step, CatchUp brings
+  // the row there.
+  void ReadWeights(const char* row, float* out) const;
+  void CatchUp(char* row) const;
+  void InitializeRow(int64_t key, char* row) const;
+  absl::Status Fetch(int64_t p, absl::Span<const KeyBatch::Unique> uniques, Prepared* prepared)
+      ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
+
+  // Reads, in table_lookup.cc.
+  void FindRows(int64_t p, absl::Span<const KeyBatch::Unique> uniques,
+                std::vector<DramPartition::Position>* positions, std::vector<int32_t>* misses);
+  absl::Status LookupPartition(const KeyBatch& batch, int64_t p, float* out)
+      ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
+  absl::Status LookupMisses(const KeyBatch& batch, int64_t p, Prepared* prepared, float* out)
+      ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
+  void CacheFetched(const KeyBatch& batch, int64_t p, const Prepared& prepared)
+      ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
+  absl::Status ContainsPartition(const KeyBatch& batch, int64_t p, bool* out)
+      ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
+
+  // Changes, in table_training.cc; the training lock is held.
+  absl::Status Mutate(
+      absl::Span<const int64_t> keys, ParallelFor parallel_for,
+      absl::FunctionRef<void(const KeyBatch& batch, int64_t p, Prepared* prepared)> commit);
+  absl::Status Prepare(const KeyBatch& batch, int64_t p, Prepared* prepared)
+      ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
+  void Abandon(int64_t p, Prepared* prepared);
+  void Unpin(int64_t p, const Prepared& prepared);
+  void CommitPartition(const KeyBatch& batch, int64_t p, Prepared* prepared, Mutator mutate)
+      ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
+  void InsertRow(int64_t p, uint64_t hash, const char* row);
+  absl::Status RemovePartition(const KeyBatch& batch, int64_t p)
+      ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
+  void ReportPressure();
+
+  // What leaves dram, in table_eviction.cc; the training lock is held.
+  absl::Status MakeRoom(int64_t p, int64_t slots) ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
+  absl::Status Evict(int64_t p, absl::Span<const DramPartition::Position> victims)
+      ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
+  absl::Status WriteRows(int64_t p, absl::Span<const DramPartition::Position> positions)
+      ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
+  absl::Status Trim(int64_t p) ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
+  void UpdateUsage(int64_t p);
+
+  // Optimizer steps, in table_update.cc.
+  struct Step;
+  static std::vector<std::unique_ptr<Step>> GroupByTable(absl::Span<const Gradients> gradients);
+  static absl::Status ApplySteps(absl::Span<const std::unique_ptr<Step>> steps,
+                                 const OptimizerSpec& optimizer, const RuleVariant& rule,
+                                 NonFinite non_finite, ParallelFor parallel_for);
+  absl::Status SetOptimizer(const OptimizerSpec& optimizer);
+  absl::Status PrepareStep(Step* step, NonFinite non_finite, ParallelFor parallel_for)
+      ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
+  absl::Status SumGradients(const Step& step, NonFinite non_finite, int64_t p, Prepared* prepared);
+  void CommitStep(Step* step, const RuleVariant& rule, ParallelFor parallel_for)
+      ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
+
+  int InstanceOf(int64_t p) const;
+  uint32_t IdleSteps(const char* row) const;
+
+  const std::shared_ptr<StoreContext> context_;
+  const std::string name_;
+  const int dim_;
+
+  // Change only under an exclusive gate.
+  uint32_t id_ = 0;
+  uint32_t state_epoch_ = 0;
+  bool dropped_ = false;
+  std::string initializer_spec_;
+  Initializer initializer_;
+  int64_t seed_ = 0;
+  std::string salt_;
+  uint64_t salt_hash_ = 0;
+  OptimizerSpec optimizer_;
+  RuleVariant read_rule_;
+  RowLayout layout_;
+  std::unique_ptr<Partition[]> partitions_;
+  int64_t partition_count_ = 0;
+
+  // One training operation at a time. Taken after the gate, before a partition's lock; of several
+  // tables in the order of ids.
+  Mutex training_mu_;
+
+  std::atomic<uint32_t> step_{0};  // optimizer steps that named the table
+  std::atomic<int64_t> rows_{0};
+  std::atomic<int64_t> ssd_rows_{0};
+  std::atomic<int64_t> dram_bytes_{0};
+  std::atomic<int64_t> quota_{0};
+  std::atomic<bool> hungry_{true};
+};
+
+}  // namespace tf_hps
+
+#endif  // TF_HPS_CC_OPS_ENGINE_TIERED_TABLE_H_

@@ -259,7 +259,7 @@ INSTANTIATE_TEST_SUITE_P(
         Config{64 << 20, 16, "adagrad(initial_accumulator_value=0.1)", {0.1f, 1e-7f}, "lfu", 1},
         Config{64 << 20, 3, "adam(amsgrad=1)", kAdam, "lfu", 4},
         Config{60000, 16, "adagrad(initial_accumulator_value=0.1)", {0.1f, 1e-7f}, "lfu", 2},
-        Config{60000, 1, "sgd", {0.1f}, "lru", 3},
+        Config{20000, 1, "sgd", {0.1f}, "lru", 3},
         Config{20000, 7, "adam(amsgrad=0)", kAdam, "lru", 2},
         Config{20000, 4, "momentum(momentum=0.9,nesterov=1)", {0.1f, 0.9f}, "lfu", 2},
         Config{5000, 129, "momentum(momentum=0.9,nesterov=0)", {0.1f, 0.9f}, "lru", 2},

@@ -236,7 +236,9 @@ TEST_P(TableModelTest, RandomOperationsEqualAMap) {
   for (int i = 0; i < 300; ++i) {
     ASSERT_NO_FATAL_FAILURE(DoRandomOperation()) << "operation " << i;
     ASSERT_LE(Stat(store_.get(), "store/dram_bytes"), dram_bytes_) << "operation " << i;
-    if (i % 50 == 49) ASSERT_NO_FATAL_FAILURE(CheckAll()) << "operation " << i;
+    if (i % 50 == 49) {
+      ASSERT_NO_FATAL_FAILURE(CheckAll()) << "operation " << i;
+    }
     if (i % 100 == 99) {
       if (GetParam().dram_bytes < 100000) {
         EXPECT_GT(Stat(store_.get(), "tables/t/dram/evictions"), 0);

@@ -1,6 +1,6 @@
 #include "cc_ops/engine/ssd_tier.h"
 
-#include <algorithm>
+#include <cstring>
 #include <set>
 #include <utility>
 
@@ -14,25 +14,7 @@
 namespace tf_hps {
 namespace {
 
-constexpr int kBloomBitsPerKey = 10;
-constexpr size_t kBlockBytes = 4096;
-constexpr size_t kMaxFileBytes = 32 << 20;
 constexpr int64_t kDropBatch = 4096;
-
-absl::Status FromLevelDb(const leveldb::Status& status, absl::string_view action,
-                         absl::string_view directory) {
-  if (status.ok()) return absl::OkStatus();
-  const std::string message =
-      absl::StrCat("cannot ", action, " ", directory, ": ", status.ToString());
-  if (status.IsCorruption()) return absl::DataLossError(message);
-  if (absl::StrContains(message, "No space left")) return absl::ResourceExhaustedError(message);
-  if (absl::StrContains(message, "Too many open files")) {
-    return absl::ResourceExhaustedError(message);
-  }
-  if (absl::StrContains(message, "Permission denied")) return absl::PermissionDeniedError(message);
-  return absl::UnavailableError(message);
-}
-
 constexpr size_t kSsdKeyBytes = 12;
 
 void WriteSsdKey(uint32_t table_id, int64_t key, char* out) {
@@ -53,19 +35,6 @@ bool ReadSsdKey(const leveldb::Slice& entry, uint32_t table_id, int64_t* key) {
   return true;
 }
 
-leveldb::ReadOptions Checked() {
-  leveldb::ReadOptions options;
-  options.verify_checksums = true;
-  return options;
-}
-
-leveldb::ReadOptions ForScan(const leveldb::Snapshot* snapshot) {
-  leveldb::ReadOptions options = Checked();
-  options.fill_cache = false;
-  options.snapshot = snapshot;
-  return options;
-}
-
 }  // namespace
 
 std::string EncodeSsdKey(uint32_t table_id, int64_t key) {
@@ -77,92 +46,59 @@ std::string EncodeSsdKey(uint32_t table_id, int64_t key) {
 void SsdTier::Batch::Put(uint32_t table_id, int64_t key, absl::string_view row) {
   char entry[kSsdKeyBytes];
   WriteSsdKey(table_id, key, entry);
-  batch_.Put(leveldb::Slice(entry, kSsdKeyBytes), leveldb::Slice(row.data(), row.size()));
-  ++entries_;
+  writes_.Put(absl::string_view(entry, kSsdKeyBytes), row);
 }
 
 void SsdTier::Batch::Remove(uint32_t table_id, int64_t key) {
   char entry[kSsdKeyBytes];
   WriteSsdKey(table_id, key, entry);
-  batch_.Delete(leveldb::Slice(entry, kSsdKeyBytes));
-  ++entries_;
-}
-
-void SsdTier::Batch::Clear() {
-  batch_.Clear();
-  entries_ = 0;
+  writes_.Remove(absl::string_view(entry, kSsdKeyBytes));
 }
 
 absl::StatusOr<std::unique_ptr<SsdTier>> SsdTier::Open(const std::string& directory,
                                                        const SsdOptions& options) {
   auto tier = std::unique_ptr<SsdTier>(new SsdTier);
-  tier->filter_.reset(leveldb::NewBloomFilterPolicy(kBloomBitsPerKey));
+  const SsdInstance::Options instance_options = {options.write_buffer_bytes,
+                                                 options.block_cache_bytes,
+                                                 options.max_open_files / options.instances};
   for (int i = 0; i < options.instances; ++i) {
-    TF_HPS_RETURN_IF_ERROR(tier->OpenInstance(InstanceDirectory(directory, i), options));
+    TF_HPS_ASSIGN_OR_RETURN(tier->instances_.emplace_back(),
+                            SsdInstance::Open(InstanceDirectory(directory, i), instance_options));
   }
   return tier;
-}
-
-SsdTier::~SsdTier() {
-  for (Instance& instance : instances_) instance.db.reset();
 }
 
 std::string SsdTier::InstanceDirectory(const std::string& directory, int instance) {
   return JoinPath(directory, absl::StrCat("ssd-", instance));
 }
 
-absl::Status SsdTier::OpenInstance(const std::string& directory, const SsdOptions& options) {
-  TF_HPS_RETURN_IF_ERROR(CreateDirectories(directory));
-  Instance instance;
-  instance.directory = directory;
-  instance.env = std::make_unique<SsdEnv>();
-  caches_.emplace_back(leveldb::NewLRUCache(static_cast<size_t>(options.block_cache_bytes)));
-  leveldb::Options db_options;
-  db_options.create_if_missing = true;
-  db_options.paranoid_checks = true;
-  db_options.env = instance.env->env();
-  db_options.write_buffer_size = static_cast<size_t>(options.write_buffer_bytes);
-  db_options.max_open_files = std::max(64, options.max_open_files / options.instances);
-  db_options.block_cache = caches_.back().get();
-  db_options.block_size = kBlockBytes;
-  db_options.max_file_size = kMaxFileBytes;
-  db_options.compression = leveldb::kNoCompression;
-  db_options.filter_policy = filter_.get();
-  leveldb::DB* db = nullptr;
-  TF_HPS_RETURN_IF_ERROR(
-      FromLevelDb(leveldb::DB::Open(db_options, directory, &db), "open", directory));
-  instance.db.reset(db);
-  instances_.push_back(std::move(instance));
-  return absl::OkStatus();
-}
-
 absl::Status SsdTier::Get(int instance, uint32_t table_id, absl::Span<const int64_t> keys,
                           absl::FunctionRef<absl::Status(int64_t i, absl::string_view row)> found) {
-  Instance& target = instances_[instance];
-  const leveldb::ReadOptions options = Checked();
+  leveldb::ReadOptions options;
+  options.verify_checksums = true;
   char entry[kSsdKeyBytes];
   std::string value;
+  bool present = false;
   for (size_t i = 0; i < keys.size(); ++i) {
     WriteSsdKey(table_id, keys[i], entry);
-    const leveldb::Status status =
-        target.db->Get(options, leveldb::Slice(entry, kSsdKeyBytes), &value);
-    if (status.IsNotFound()) continue;
-    TF_HPS_RETURN_IF_ERROR(FromLevelDb(status, "read a row from", target.directory));
-    TF_HPS_RETURN_IF_ERROR(found(static_cast<int64_t>(i), value));
+    TF_HPS_RETURN_IF_ERROR(instances_[instance]->Read("read a row from", [&](leveldb::DB* db) {
+      const leveldb::Status status = db->Get(options, leveldb::Slice(entry, kSsdKeyBytes), &value);
+      present = status.ok();
+      return status.IsNotFound() ? leveldb::Status::OK() : status;
+    }));
+    if (present) TF_HPS_RETURN_IF_ERROR(found(static_cast<int64_t>(i), value));
   }
   return absl::OkStatus();
 }
 
 absl::Status SsdTier::Write(int instance, Batch* batch) {
-  Instance& target = instances_[instance];
-  return FromLevelDb(target.db->Write(leveldb::WriteOptions(), &batch->batch_), "write rows to",
-                     target.directory);
+  return instances_[instance]->Write(&batch->writes_);
 }
 
 absl::Status SsdTier::DropTable(uint32_t table_id) {
   for (int i = 0; i < instances(); ++i) {
-    Instance& instance = instances_[i];
-    std::unique_ptr<leveldb::Iterator> it(instance.db->NewIterator(ForScan(nullptr)));
+    TF_HPS_ASSIGN_OR_RETURN(const auto cursor, instances_[i]->NewCursor());
+    SsdInstance::Cursor& it = *cursor;
     Batch batch;
     int64_t key;
     for (it->Seek(EncodeSsdKey(table_id, INT64_MIN));
@@ -172,41 +108,32 @@ absl::Status SsdTier::DropTable(uint32_t table_id) {
       TF_HPS_RETURN_IF_ERROR(Write(i, &batch));
       batch.Clear();
     }
-    TF_HPS_RETURN_IF_ERROR(FromLevelDb(it->status(), "read", instance.directory));
+    TF_HPS_RETURN_IF_ERROR(it.status());
     TF_HPS_RETURN_IF_ERROR(Write(i, &batch));
   }
   return absl::OkStatus();
 }
 
-std::unique_ptr<SsdTier::Scan> SsdTier::NewScan(uint32_t table_id) {
-  return std::unique_ptr<Scan>(new Scan(this, table_id));
-}
-
-SsdTier::Scan::Scan(SsdTier* tier, uint32_t table_id) : tier_(tier), table_id_(table_id) {
-  for (Instance& instance : tier_->instances_) {
-    snapshots_.push_back(instance.db->GetSnapshot());
-    iterators_.emplace_back(instance.db->NewIterator(ForScan(snapshots_.back())));
-    iterators_.back()->Seek(EncodeSsdKey(table_id_, INT64_MIN));
+absl::StatusOr<std::unique_ptr<SsdTier::Scan>> SsdTier::NewScan(uint32_t table_id) {
+  auto scan = std::unique_ptr<Scan>(new Scan(table_id));
+  for (const auto& instance : instances_) {
+    TF_HPS_ASSIGN_OR_RETURN(scan->cursors_.emplace_back(), instance->NewCursor());
+    (*scan->cursors_.back())->Seek(EncodeSsdKey(table_id, INT64_MIN));
   }
-  FindSmallest();
-}
-
-SsdTier::Scan::~Scan() {
-  iterators_.clear();
-  for (size_t i = 0; i < snapshots_.size(); ++i) {
-    tier_->instances_[i].db->ReleaseSnapshot(snapshots_[i]);
-  }
+  scan->FindSmallest();
+  return scan;
 }
 
 void SsdTier::Scan::FindSmallest() {
   current_ = -1;
-  for (size_t i = 0; i < iterators_.size(); ++i) {
-    int64_t key;
-    if (!iterators_[i]->status().ok()) {
+  for (size_t i = 0; i < cursors_.size(); ++i) {
+    SsdInstance::Cursor& cursor = *cursors_[i];
+    if (!cursor->status().ok()) {
       current_ = -1;
       return;
     }
-    if (!iterators_[i]->Valid() || !ReadSsdKey(iterators_[i]->key(), table_id_, &key)) continue;
+    int64_t key;
+    if (!cursor->Valid() || !ReadSsdKey(cursor->key(), table_id_, &key)) continue;
     if (current_ < 0 || key < key_) {
       current_ = static_cast<int>(i);
       key_ = key;
@@ -215,39 +142,26 @@ void SsdTier::Scan::FindSmallest() {
 }
 
 absl::string_view SsdTier::Scan::row() const {
-  const leveldb::Slice value = iterators_[current_]->value();
+  const leveldb::Slice value = (*cursors_[current_])->value();
   return absl::string_view(value.data(), value.size());
 }
 
 void SsdTier::Scan::Next() {
-  iterators_[current_]->Next();
+  (*cursors_[current_])->Next();
   FindSmallest();
 }
 
 absl::Status SsdTier::Scan::status() const {
-  for (size_t i = 0; i < iterators_.size(); ++i) {
-    TF_HPS_RETURN_IF_ERROR(
-        FromLevelDb(iterators_[i]->status(), "read", tier_->instances_[i].directory));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status SsdTier::FlushInstance(int instance) {
-  // A write of no batch makes LevelDB switch to a new write buffer, after waiting for the one
-  // before to be in a file: the second such write returns when the first's rows are there.
-  Instance& target = instances_[instance];
-  for (int i = 0; i < 2; ++i) {
-    TF_HPS_RETURN_IF_ERROR(FromLevelDb(target.db->Write(leveldb::WriteOptions(), nullptr),
-                                       "write buffered rows to", target.directory));
-  }
+  for (const auto& cursor : cursors_) TF_HPS_RETURN_IF_ERROR(cursor->status());
   return absl::OkStatus();
 }
 
 absl::Status SsdTier::VisitFiles(absl::FunctionRef<absl::Status(const File& file)> visit) {
   for (int i = 0; i < instances(); ++i) {
-    TF_HPS_RETURN_IF_ERROR(FlushInstance(i));
-    instances_[i].env->HoldDeletions();
-    const auto release = absl::MakeCleanup([&] { instances_[i].env->ReleaseDeletions(); });
+    TF_HPS_RETURN_IF_ERROR(instances_[i]->Flush());
+    SsdEnv* const env = instances_[i]->env();
+    env->HoldDeletions();
+    const auto release = absl::MakeCleanup([env] { env->ReleaseDeletions(); });
     TF_HPS_RETURN_IF_ERROR(VisitInstanceFiles(i, visit));
   }
   return absl::OkStatus();
@@ -255,7 +169,7 @@ absl::Status SsdTier::VisitFiles(absl::FunctionRef<absl::Status(const File& file
 
 absl::Status SsdTier::VisitInstanceFiles(int instance,
                                          absl::FunctionRef<absl::Status(const File& file)> visit) {
-  const std::string& directory = instances_[instance].directory;
+  const std::string& directory = instances_[instance]->directory();
   TF_HPS_ASSIGN_OR_RETURN(std::string current, ReadFile(JoinPath(directory, "CURRENT")));
   const std::string manifest(absl::StripSuffix(current, "\n"));
   // First the length of LevelDB's manifest, then the tables: all that the manifest names up to
@@ -265,7 +179,7 @@ absl::Status SsdTier::VisitInstanceFiles(int instance,
   TF_HPS_RETURN_IF_ERROR(
       visit(File{instance, "CURRENT", static_cast<int64_t>(current.size()), false}));
   TF_HPS_ASSIGN_OR_RETURN(std::vector<std::string> names, ListDirectory(directory));
-  const std::set<std::string> unfinished = instances_[instance].env->FilesBeingWritten();
+  const std::set<std::string> unfinished = instances_[instance]->env()->FilesBeingWritten();
   for (const std::string& name : names) {
     const std::string path = JoinPath(directory, name);
     if (!absl::EndsWith(name, ".ldb") || unfinished.count(path) > 0) continue;
@@ -277,13 +191,13 @@ absl::Status SsdTier::VisitInstanceFiles(int instance,
 
 int64_t SsdTier::bytes_read() const {
   int64_t bytes = 0;
-  for (const Instance& instance : instances_) bytes += instance.env->bytes_read();
+  for (const auto& instance : instances_) bytes += instance->env()->bytes_read();
   return bytes;
 }
 
 int64_t SsdTier::bytes_written() const {
   int64_t bytes = 0;
-  for (const Instance& instance : instances_) bytes += instance.env->bytes_written();
+  for (const auto& instance : instances_) bytes += instance->env()->bytes_written();
   return bytes;
 }
 

@@ -19,11 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "cc_ops/engine/ssd_env.h"
-#include "leveldb/cache.h"
-#include "leveldb/db.h"
-#include "leveldb/filter_policy.h"
-#include "leveldb/write_batch.h"
+#include "cc_ops/engine/ssd_instance.h"
 
 namespace tf_hps {
 
@@ -54,26 +50,24 @@ class SsdTier {
     bool immutable;  // can be hard-linked; else its first `bytes` bytes must be copied
   };
 
-  // Entries to be written to one instance together.
+  // Rows to be written to one instance together.
   class Batch {
    public:
     void Put(uint32_t table_id, int64_t key, absl::string_view row);
     void Remove(uint32_t table_id, int64_t key);
-    bool empty() const { return entries_ == 0; }
-    int64_t entries() const { return entries_; }
-    void Clear();
+    void Clear() { writes_.Clear(); }
+    bool empty() const { return writes_.empty(); }
+    int64_t entries() const { return writes_.entries(); }
 
    private:
     friend class SsdTier;
-    leveldb::WriteBatch batch_;
-    int64_t entries_ = 0;
+    SsdWrites writes_;
   };
 
   // Goes through one table's rows in ascending order of their keys, over all instances, as they
   // were when it was made.
   class Scan {
    public:
-    ~Scan();
     bool Valid() const { return current_ >= 0; }
     int64_t key() const { return key_; }
     absl::string_view row() const;  // valid until Next()
@@ -82,13 +76,11 @@ class SsdTier {
 
    private:
     friend class SsdTier;
-    Scan(SsdTier* tier, uint32_t table_id);
+    explicit Scan(uint32_t table_id) : table_id_(table_id) {}
     void FindSmallest();
 
-    SsdTier* const tier_;
     const uint32_t table_id_;
-    std::vector<const leveldb::Snapshot*> snapshots_;
-    std::vector<std::unique_ptr<leveldb::Iterator>> iterators_;
+    std::vector<std::unique_ptr<SsdInstance::Cursor>> cursors_;
     int current_ = -1;
     int64_t key_ = 0;
   };
@@ -96,7 +88,6 @@ class SsdTier {
   // Opens the instances below `directory`, making those that are not there.
   static absl::StatusOr<std::unique_ptr<SsdTier>> Open(const std::string& directory,
                                                        const SsdOptions& options);
-  ~SsdTier();
   SsdTier(const SsdTier&) = delete;
   SsdTier& operator=(const SsdTier&) = delete;
 
@@ -110,7 +101,7 @@ class SsdTier {
 
   absl::Status Write(int instance, Batch* batch);
 
-  std::unique_ptr<Scan> NewScan(uint32_t table_id);
+  absl::StatusOr<std::unique_ptr<Scan>> NewScan(uint32_t table_id);
 
   // Removes all rows of a table.
   absl::Status DropTable(uint32_t table_id);
@@ -123,21 +114,11 @@ class SsdTier {
   int64_t bytes_written() const;
 
  private:
-  struct Instance {
-    std::string directory;
-    std::unique_ptr<SsdEnv> env;
-    std::unique_ptr<leveldb::DB> db;  // before env goes
-  };
-
   SsdTier() = default;
-  absl::Status OpenInstance(const std::string& directory, const SsdOptions& options);
-  absl::Status FlushInstance(int instance);
   absl::Status VisitInstanceFiles(int instance,
                                   absl::FunctionRef<absl::Status(const File& file)> visit);
 
-  std::unique_ptr<const leveldb::FilterPolicy> filter_;
-  std::vector<std::unique_ptr<leveldb::Cache>> caches_;
-  std::vector<Instance> instances_;
+  std::vector<std::unique_ptr<SsdInstance>> instances_;
 };
 
 }  // namespace tf_hps

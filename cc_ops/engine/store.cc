@@ -129,7 +129,7 @@ absl::StatusOr<std::shared_ptr<TableExport>> Store::Export(TieredTable* table) {
   ExclusivePass pass(&context_->gate);
   TF_HPS_RETURN_IF_ERROR(CheckOpen());
   TF_HPS_RETURN_IF_ERROR(table->FlushDirty());
-  std::shared_ptr<TableExport> result = table->NewExport();
+  TF_HPS_ASSIGN_OR_RETURN(std::shared_ptr<TableExport> result, table->NewExport());
   exports_.erase(std::remove_if(exports_.begin(), exports_.end(),
                                 [](const auto& weak) { return weak.expired(); }),
                  exports_.end());

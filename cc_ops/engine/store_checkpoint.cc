@@ -39,35 +39,6 @@ std::string ParentDirectory(const std::string& path) {
   return parent.empty() ? "." : parent;
 }
 
-// Removes what earlier saves to the same prefix left, but for the newest two: TensorFlow's index
-// beside them names one of these until it is replaced.
-absl::Status RemoveStaleSaves(const std::string& prefix) {
-  constexpr size_t kKeep = 2;
-  constexpr size_t kSuffixBytes = sizeof(".data-h0000-of-xxxxx") - 1;
-  const std::string directory = ParentDirectory(prefix);
-  const std::string base = std::filesystem::path(prefix).filename().string();
-  TF_HPS_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(directory));
-  std::map<std::string, std::vector<std::string>> paths_of;
-  std::vector<std::pair<std::filesystem::file_time_type, std::string>> saves;
-  for (const std::string& name : names) {
-    if (name.size() != base.size() + kSuffixBytes) continue;
-    if (!absl::StartsWith(name, absl::StrCat(base, ".data-h"))) continue;
-    const std::string id = name.substr(name.size() - 5);
-    const std::string path = JoinPath(directory, name);
-    if (absl::StrContains(name, ".data-h0000-of-")) {
-      std::error_code ignored;
-      saves.emplace_back(std::filesystem::last_write_time(path, ignored), id);
-    }
-    paths_of[id].push_back(path);
-  }
-  std::sort(saves.rbegin(), saves.rend());
-  for (size_t i = 0; i < std::min(kKeep, saves.size()); ++i) paths_of.erase(saves[i].second);
-  for (const auto& [id, paths] : paths_of) {
-    for (const std::string& path : paths) TF_HPS_RETURN_IF_ERROR(RemoveTree(path));
-  }
-  return absl::OkStatus();
-}
-
 // Writes a tier's files and the manifest that lists them.
 absl::Status WriteFlatFiles(SsdTier* tier, const std::string& directory, const std::string& prefix,
                             const std::string& save_id, Snapshot* snapshot) {
@@ -117,7 +88,7 @@ absl::Status StageFiles(const std::string& prefix, const std::string& save_id,
 absl::StatusOr<int64_t> CopyRows(SsdTier* from, uint32_t from_id, SsdTier* to, uint32_t to_id) {
   std::vector<SsdTier::Batch> batches(static_cast<size_t>(to->instances()));
   int64_t rows = 0;
-  const auto scan = from->NewScan(from_id);
+  TF_HPS_ASSIGN_OR_RETURN(const std::unique_ptr<SsdTier::Scan> scan, from->NewScan(from_id));
   for (; scan->Valid(); scan->Next(), ++rows) {
     const uint32_t instance =
         PartitionOf(HashKey(scan->key()), static_cast<uint32_t>(to->instances()));
@@ -145,7 +116,6 @@ absl::Status Store::Save(const std::string& prefix, const std::string& save_id,
   ExclusivePass pass(&context_->gate);
   TF_HPS_RETURN_IF_ERROR(CheckOpen());
   TF_HPS_RETURN_IF_ERROR(CreateDirectories(ParentDirectory(prefix)));
-  TF_HPS_RETURN_IF_ERROR(RemoveStaleSaves(prefix));
   Snapshot snapshot;
   snapshot.instances = context_->ssd->instances();
   snapshot.next_table_id = next_table_id_;

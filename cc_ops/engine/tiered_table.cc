@@ -161,9 +161,10 @@ absl::Status TieredTable::Fetch(int64_t p, absl::Span<const KeyBatch::Unique> un
   return absl::OkStatus();
 }
 
-std::unique_ptr<TableExport> TieredTable::NewExport() {
-  return std::make_unique<TableExport>(name_, context_->ssd->NewScan(id_), layout_, state_epoch_,
-                                       step_.load(), optimizer_);
+absl::StatusOr<std::unique_ptr<TableExport>> TieredTable::NewExport() {
+  TF_HPS_ASSIGN_OR_RETURN(std::unique_ptr<SsdTier::Scan> scan, context_->ssd->NewScan(id_));
+  return std::make_unique<TableExport>(name_, std::move(scan), layout_, state_epoch_, step_.load(),
+                                       optimizer_);
 }
 
 void TieredTable::AppendStats(std::vector<std::pair<std::string, double>>* stats) {

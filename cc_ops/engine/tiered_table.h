@@ -94,7 +94,8 @@ class TieredTable {
   absl::Status FlushDirty() ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
   TableState GetState() ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
   // A scan of the rows, which FlushDirty() must have put on SSD.
-  std::unique_ptr<TableExport> NewExport() ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
+  absl::StatusOr<std::unique_ptr<TableExport>> NewExport()
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
   // Forgets what is in dram and takes another state, whose rows are on SSD under its id.
   absl::Status Reset(const TableState& state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
   // The end of a table that its store drops, or whose store closes: frees its memory.

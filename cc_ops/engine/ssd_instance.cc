@@ -1,0 +1,236 @@
+#include "cc_ops/engine/ssd_instance.h"
+
+#include <thread>
+#include <unordered_set>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "cc_ops/engine/file_util.h"
+#include "cc_ops/engine/status_macros.h"
+
+namespace tf_hps {
+namespace {
+
+constexpr int kBloomBitsPerKey = 10;
+constexpr size_t kBlockBytes = 4096;
+constexpr size_t kMaxFileBytes = 32 << 20;
+// What an entry takes in LevelDB's write buffer besides its key and value.
+constexpr int64_t kEntryOverhead = 40;
+constexpr int64_t kSalvageBatch = 4096;
+
+leveldb::ReadOptions CheckedRead() {
+  leveldb::ReadOptions options;
+  options.verify_checksums = true;
+  return options;
+}
+
+}  // namespace
+
+void SsdWrites::Remember(absl::string_view key, size_t value_bytes) {
+  keys_.emplace_back(key);
+  bytes_ += static_cast<int64_t>(key.size() + value_bytes) + kEntryOverhead;
+}
+
+void SsdWrites::Put(absl::string_view key, absl::string_view value) {
+  batch_.Put(leveldb::Slice(key.data(), key.size()), leveldb::Slice(value.data(), value.size()));
+  Remember(key, value.size());
+}
+
+void SsdWrites::Remove(absl::string_view key) {
+  batch_.Delete(leveldb::Slice(key.data(), key.size()));
+  Remember(key, 0);
+}
+
+void SsdWrites::Clear() {
+  batch_.Clear();
+  keys_.clear();
+  bytes_ = 0;
+}
+
+SsdInstance::SsdInstance(const std::string& directory, const Options& options)
+    : directory_(directory),
+      options_(options),
+      filter_(leveldb::NewBloomFilterPolicy(kBloomBitsPerKey)),
+      cache_(leveldb::NewLRUCache(static_cast<size_t>(options.block_cache_bytes))) {}
+
+SsdInstance::~SsdInstance() { db_.reset(); }
+
+absl::StatusOr<std::unique_ptr<SsdInstance>> SsdInstance::Open(const std::string& directory,
+                                                               const Options& options) {
+  TF_HPS_RETURN_IF_ERROR(CreateDirectories(directory));
+  auto instance = std::unique_ptr<SsdInstance>(new SsdInstance(directory, options));
+  MutexLock lock(&instance->write_mu_);
+  TF_HPS_RETURN_IF_ERROR(instance->OpenDatabase());
+  return instance;
+}
+
+absl::Status SsdInstance::OpenDatabase() {
+  leveldb::Options options;
+  options.create_if_missing = true;
+  options.paranoid_checks = true;
+  options.env = env_.env();
+  // Out of reach: SwitchBuffer() decides when a buffer is full, so as to know what LevelDB has in
+  // files.
+  options.write_buffer_size = static_cast<size_t>(4 * options_.write_buffer_bytes);
+  options.max_open_files = options_.max_open_files;
+  options.block_cache = cache_.get();
+  options.block_size = kBlockBytes;
+  options.max_file_size = kMaxFileBytes;
+  options.compression = leveldb::kNoCompression;
+  options.filter_policy = filter_.get();
+  leveldb::DB* db = nullptr;
+  TF_HPS_RETURN_IF_ERROR(ToStatus(leveldb::DB::Open(options, directory_, &db), "open"));
+  MutexLock lock(&db_mu_);
+  db_.reset(db);
+  return absl::OkStatus();
+}
+
+std::shared_ptr<leveldb::DB> SsdInstance::db() {
+  MutexLock lock(&db_mu_);
+  return db_;
+}
+
+absl::Status SsdInstance::ToStatus(const leveldb::Status& status, absl::string_view action) const {
+  if (status.ok()) return absl::OkStatus();
+  const std::string text = status.ToString();
+  const std::string message = absl::StrCat("cannot ", action, " ", directory_, ": ", text);
+  if (status.IsCorruption()) return absl::DataLossError(message);
+  if (absl::StrContains(text, "No space left") || absl::StrContains(text, "quota exceeded") ||
+      absl::StrContains(text, "Too many open files")) {
+    return absl::ResourceExhaustedError(message);
+  }
+  if (absl::StrContains(text, "Permission denied")) return absl::PermissionDeniedError(message);
+  if (status.IsNotFound()) return absl::NotFoundError(message);
+  return absl::UnavailableError(message);
+}
+
+absl::Status SsdInstance::Read(absl::string_view action,
+                               absl::FunctionRef<leveldb::Status(leveldb::DB* db)> read) {
+  std::shared_ptr<leveldb::DB> database = db();
+  if (database == nullptr) {
+    MutexLock lock(&write_mu_);
+    TF_HPS_RETURN_IF_ERROR(EnsureUsable());
+    database = db();
+  }
+  return ToStatus(read(database.get()), action);
+}
+
+absl::Status SsdInstance::Write(SsdWrites* writes) {
+  MutexLock lock(&write_mu_);
+  TF_HPS_RETURN_IF_ERROR(EnsureUsable());
+  if (filling_bytes_ >= options_.write_buffer_bytes) TF_HPS_RETURN_IF_ERROR(SwitchBuffer());
+  return WriteLocked(writes);
+}
+
+absl::Status SsdInstance::WriteLocked(SsdWrites* writes) {
+  const leveldb::Status status = db()->Write(leveldb::WriteOptions(), &writes->batch_);
+  if (!status.ok()) stuck_ = true;
+  TF_HPS_RETURN_IF_ERROR(ToStatus(status, "write rows to"));
+  filling_keys_.insert(filling_keys_.end(), writes->keys_.begin(), writes->keys_.end());
+  filling_bytes_ += writes->bytes_;
+  return absl::OkStatus();
+}
+
+absl::Status SsdInstance::SwitchBuffer() {
+  // A write of no batch makes LevelDB start a new buffer, once the one before the present is in a
+  // file.
+  const leveldb::Status status = db()->Write(leveldb::WriteOptions(), nullptr);
+  if (!status.ok()) stuck_ = true;
+  TF_HPS_RETURN_IF_ERROR(ToStatus(status, "write buffered rows to"));
+  flushing_keys_ = std::move(filling_keys_);
+  filling_keys_.clear();
+  filling_bytes_ = 0;
+  return absl::OkStatus();
+}
+
+absl::Status SsdInstance::Flush() {
+  MutexLock lock(&write_mu_);
+  TF_HPS_RETURN_IF_ERROR(EnsureUsable());
+  TF_HPS_RETURN_IF_ERROR(SwitchBuffer());
+  return SwitchBuffer();
+}
+
+absl::Status SsdInstance::EnsureUsable() {
+  if (stuck_) TF_HPS_RETURN_IF_ERROR(Recover());
+  return absl::OkStatus();
+}
+
+absl::Status SsdInstance::Recover() {
+  if (db() != nullptr) {
+    TF_HPS_RETURN_IF_ERROR(Salvage());
+    std::shared_ptr<leveldb::DB> closing;
+    {
+      MutexLock lock(&db_mu_);
+      closing = std::move(db_);
+    }
+    // Lookups under way hold it for a moment more. Cursors would hold it for long: Salvage() has
+    // refused these.
+    while (closing.use_count() > 1) std::this_thread::yield();
+    closing.reset();
+  }
+  TF_HPS_RETURN_IF_ERROR(OpenDatabase());
+  stuck_ = false;
+  filling_bytes_ = 0;
+  while (!salvaged_.empty()) {
+    TF_HPS_RETURN_IF_ERROR(WriteLocked(&salvaged_.back()));
+    salvaged_.pop_back();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SsdInstance::Salvage() {
+  if (cursors_ > 0) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot write rows to ", directory_,
+                     ": a write failed before, and LevelDB cannot be opened anew while an export "
+                     "goes on. End it and try again"));
+  }
+  const std::shared_ptr<leveldb::DB> database = db();
+  std::unordered_set<std::string> keys(filling_keys_.begin(), filling_keys_.end());
+  keys.insert(flushing_keys_.begin(), flushing_keys_.end());
+  std::vector<SsdWrites> batches(1);
+  std::string value;
+  for (const std::string& key : keys) {
+    const leveldb::Status status = database->Get(CheckedRead(), key, &value);
+    if (status.ok()) {
+      batches.back().Put(key, value);
+    } else if (status.IsNotFound()) {
+      batches.back().Remove(key);
+    } else {
+      return ToStatus(status, "read a row from");
+    }
+    if (batches.back().entries() == kSalvageBatch) batches.emplace_back();
+  }
+  for (SsdWrites& batch : batches) salvaged_.push_back(std::move(batch));
+  filling_keys_.clear();
+  flushing_keys_.clear();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<SsdInstance::Cursor>> SsdInstance::NewCursor() {
+  MutexLock lock(&write_mu_);
+  TF_HPS_RETURN_IF_ERROR(EnsureUsable());
+  return std::unique_ptr<Cursor>(new Cursor(this, db()));
+}
+
+SsdInstance::Cursor::Cursor(SsdInstance* instance, std::shared_ptr<leveldb::DB> db)
+    : instance_(instance), db_(std::move(db)), snapshot_(db_->GetSnapshot()) {
+  leveldb::ReadOptions options = CheckedRead();
+  options.fill_cache = false;
+  options.snapshot = snapshot_;
+  iterator_.reset(db_->NewIterator(options));
+  ++instance_->cursors_;
+}
+
+SsdInstance::Cursor::~Cursor() {
+  iterator_.reset();
+  db_->ReleaseSnapshot(snapshot_);
+  --instance_->cursors_;
+}
+
+absl::Status SsdInstance::Cursor::status() const {
+  return instance_->ToStatus(iterator_->status(), "read");
+}
+
+}  // namespace tf_hps

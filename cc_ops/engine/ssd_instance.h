@@ -1,0 +1,129 @@
+// One LevelDB instance of the ssd tier, and what it takes to go on after a failed write.
+//
+// LevelDB refuses all writes once one of its background writes has failed, until it is opened
+// again; and as it keeps no log here (ssd_env.h), the rows in its write buffers would be lost by
+// that. So an instance remembers the keys of the rows that LevelDB may not have in a file yet. When
+// LevelDB is stuck it takes those rows out of LevelDB's memory, opens it anew and writes them
+// again. While that does not succeed (a full disk) it keeps them, and every operation returns the
+// error.
+
+#ifndef TF_HPS_CC_OPS_ENGINE_SSD_INSTANCE_H_
+#define TF_HPS_CC_OPS_ENGINE_SSD_INSTANCE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "cc_ops/engine/mutex.h"
+#include "cc_ops/engine/ssd_env.h"
+#include "leveldb/cache.h"
+#include "leveldb/db.h"
+#include "leveldb/filter_policy.h"
+#include "leveldb/write_batch.h"
+
+namespace tf_hps {
+
+// Entries to be written to an instance together.
+class SsdWrites {
+ public:
+  void Put(absl::string_view key, absl::string_view value);
+  void Remove(absl::string_view key);
+  void Clear();
+  bool empty() const { return keys_.empty(); }
+  int64_t entries() const { return static_cast<int64_t>(keys_.size()); }
+
+ private:
+  friend class SsdInstance;
+  void Remember(absl::string_view key, size_t value_bytes);
+
+  leveldb::WriteBatch batch_;
+  std::vector<std::string> keys_;
+  int64_t bytes_ = 0;  // in LevelDB's write buffer
+};
+
+// Thread-safe. Errors name the directory.
+class SsdInstance {
+ public:
+  struct Options {
+    int64_t write_buffer_bytes;
+    int64_t block_cache_bytes;
+    int max_open_files;
+  };
+
+  static absl::StatusOr<std::unique_ptr<SsdInstance>> Open(const std::string& directory,
+                                                           const Options& options);
+  ~SsdInstance();
+  SsdInstance(const SsdInstance&) = delete;
+  SsdInstance& operator=(const SsdInstance&) = delete;
+
+  const std::string& directory() const { return directory_; }
+  SsdEnv* env() { return &env_; }
+
+  // Calls read(db) while the database stays open. `read` says what LevelDB said.
+  absl::Status Read(absl::string_view action,
+                    absl::FunctionRef<leveldb::Status(leveldb::DB* db)> read);
+
+  // Writes all of the batch or nothing.
+  absl::Status Write(SsdWrites* writes);
+
+  // Puts all that was written so far into files.
+  absl::Status Flush();
+
+  // An iterator over a snapshot. LevelDB cannot be opened anew while there are any: writes then
+  // fail instead.
+  class Cursor {
+   public:
+    ~Cursor();
+    leveldb::Iterator* operator->() { return iterator_.get(); }
+    absl::Status status() const;
+
+   private:
+    friend class SsdInstance;
+    Cursor(SsdInstance* instance, std::shared_ptr<leveldb::DB> db);
+    SsdInstance* const instance_;
+    const std::shared_ptr<leveldb::DB> db_;
+    const leveldb::Snapshot* const snapshot_;
+    std::unique_ptr<leveldb::Iterator> iterator_;
+  };
+  absl::StatusOr<std::unique_ptr<Cursor>> NewCursor();
+
+  absl::Status ToStatus(const leveldb::Status& status, absl::string_view action) const;
+
+ private:
+  SsdInstance(const std::string& directory, const Options& options);
+  absl::Status OpenDatabase() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
+  absl::Status Recover() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
+  absl::Status Salvage() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
+  absl::Status SwitchBuffer() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
+  absl::Status WriteLocked(SsdWrites* writes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
+  absl::Status EnsureUsable() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
+  std::shared_ptr<leveldb::DB> db() ABSL_LOCKS_EXCLUDED(db_mu_);
+
+  const std::string directory_;
+  const Options options_;
+  SsdEnv env_;
+  const std::unique_ptr<const leveldb::FilterPolicy> filter_;
+  const std::unique_ptr<leveldb::Cache> cache_;
+
+  Mutex write_mu_;  // one writer at a time
+  // Keys of rows that may be in memory only: in the buffer being filled, and in the one before.
+  std::vector<std::string> filling_keys_ ABSL_GUARDED_BY(write_mu_);
+  std::vector<std::string> flushing_keys_ ABSL_GUARDED_BY(write_mu_);
+  int64_t filling_bytes_ ABSL_GUARDED_BY(write_mu_) = 0;
+  std::vector<SsdWrites> salvaged_ ABSL_GUARDED_BY(write_mu_);
+  bool stuck_ ABSL_GUARDED_BY(write_mu_) = false;
+  std::atomic<int> cursors_{0};
+
+  Mutex db_mu_;  // after write_mu_
+  std::shared_ptr<leveldb::DB> db_ ABSL_GUARDED_BY(db_mu_);
+};
+
+}  // namespace tf_hps
+
+#endif  // TF_HPS_CC_OPS_ENGINE_SSD_INSTANCE_H_

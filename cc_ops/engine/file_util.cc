@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "cc_ops/engine/file_fault.h"
 #include "cc_ops/engine/status_macros.h"
 
 namespace tf_hps {
@@ -43,7 +44,14 @@ int OpenRetrying(const std::string& path, int flags, mode_t mode = 0644) {
   return fd;
 }
 
+// Returns the error that a test wants from a file operation.
+#define TF_HPS_RETURN_IF_FAULT(op, action, path)   \
+  if (const int fault = InjectedFault(op, path)) { \
+    return ErrnoStatus(fault, action, path);       \
+  }
+
 absl::Status WriteAll(int fd, const char* data, size_t size, const std::string& path) {
+  TF_HPS_RETURN_IF_FAULT(FileOp::kWrite, "write", path);
   while (size > 0) {
     const ssize_t written = ::write(fd, data, size);
     if (written < 0 && errno == EINTR) continue;
@@ -55,11 +63,13 @@ absl::Status WriteAll(int fd, const char* data, size_t size, const std::string& 
 }
 
 absl::Status SyncFd(int fd, const std::string& path) {
+  TF_HPS_RETURN_IF_FAULT(FileOp::kSync, "sync", path);
   if (::fsync(fd) != 0) return ErrnoStatus(errno, "sync", path);
   return absl::OkStatus();
 }
 
 absl::Status WriteAndSync(const std::string& path, absl::string_view data) {
+  TF_HPS_RETURN_IF_FAULT(FileOp::kCreate, "create", path);
   const ScopedFd fd(OpenRetrying(path, O_WRONLY | O_CREAT | O_TRUNC));
   if (fd.get() < 0) return ErrnoStatus(errno, "create", path);
   TF_HPS_RETURN_IF_ERROR(WriteAll(fd.get(), data.data(), data.size(), path));
@@ -104,6 +114,7 @@ bool PathExists(const std::string& path) {
 }
 
 absl::Status CreateDirectories(const std::string& path) {
+  TF_HPS_RETURN_IF_FAULT(FileOp::kMakeDirectory, "create directory", path);
   std::error_code error;
   fs::create_directories(path, error);
   if (!error && !fs::is_directory(path, error) && !error)
@@ -112,12 +123,14 @@ absl::Status CreateDirectories(const std::string& path) {
 }
 
 absl::Status RemoveTree(const std::string& path) {
+  TF_HPS_RETURN_IF_FAULT(FileOp::kRemove, "remove", path);
   std::error_code error;
   fs::remove_all(path, error);
   return error ? ErrnoStatus(error.value(), "remove", path) : absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<std::string>> ListDirectory(const std::string& path) {
+  TF_HPS_RETURN_IF_FAULT(FileOp::kList, "list", path);
   std::vector<std::string> names;
   std::error_code error;
   fs::directory_iterator it(path, error);
@@ -130,6 +143,7 @@ absl::StatusOr<std::vector<std::string>> ListDirectory(const std::string& path) 
 }
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  TF_HPS_RETURN_IF_FAULT(FileOp::kRead, "read", path);
   const ScopedFd fd(OpenRetrying(path, O_RDONLY));
   if (fd.get() < 0) return ErrnoStatus(errno, "open", path);
   std::string data;
@@ -144,6 +158,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
 }
 
 absl::StatusOr<int64_t> FileSize(const std::string& path) {
+  TF_HPS_RETURN_IF_FAULT(FileOp::kStat, "stat", path);
   struct stat info;
   if (::stat(path.c_str(), &info) != 0) return ErrnoStatus(errno, "stat", path);
   return static_cast<int64_t>(info.st_size);
@@ -157,17 +172,21 @@ absl::Status WriteFileAtomically(const std::string& path, absl::string_view data
 }
 
 absl::Status Rename(const std::string& from, const std::string& to) {
+  TF_HPS_RETURN_IF_FAULT(FileOp::kRename, "rename to", to);
   if (::rename(from.c_str(), to.c_str()) != 0) return ErrnoStatus(errno, "rename to", to);
   return absl::OkStatus();
 }
 
 absl::Status SyncDirectory(const std::string& path) {
+  TF_HPS_RETURN_IF_FAULT(FileOp::kOpen, "open", path);
   const ScopedFd fd(OpenRetrying(path, O_RDONLY | O_DIRECTORY));
   if (fd.get() < 0) return ErrnoStatus(errno, "open", path);
   return SyncFd(fd.get(), path);
 }
 
 absl::Status CopyFile(const std::string& from, const std::string& to, int64_t bytes) {
+  TF_HPS_RETURN_IF_FAULT(FileOp::kOpen, "open", from);
+  TF_HPS_RETURN_IF_FAULT(FileOp::kCreate, "create", to);
   const ScopedFd in(OpenRetrying(from, O_RDONLY));
   if (in.get() < 0) return ErrnoStatus(errno, "open", from);
   const ScopedFd out(OpenRetrying(to, O_WRONLY | O_CREAT | O_TRUNC));
@@ -188,6 +207,7 @@ absl::Status CopyFile(const std::string& from, const std::string& to, int64_t by
 }
 
 absl::Status LinkOrCopyFile(const std::string& from, const std::string& to, int64_t bytes) {
+  TF_HPS_RETURN_IF_FAULT(FileOp::kLink, absl::StrCat("link ", from, " to"), to);
   if (::link(from.c_str(), to.c_str()) == 0) return absl::OkStatus();
   switch (errno) {
     case EXDEV:
@@ -216,6 +236,7 @@ absl::StatusOr<std::string> CanonicalPath(const std::string& path) {
 }
 
 absl::StatusOr<std::unique_ptr<FileLock>> FileLock::Acquire(const std::string& path) {
+  TF_HPS_RETURN_IF_FAULT(FileOp::kLock, "lock", path);
   const int fd = OpenRetrying(path, O_RDWR | O_CREAT);
   if (fd < 0) return ErrnoStatus(errno, "open", path);
   auto lock = std::unique_ptr<FileLock>(new FileLock(fd));

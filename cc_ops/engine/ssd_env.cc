@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "cc_ops/engine/file_fault.h"
 #include "cc_ops/engine/mutex.h"
 
 namespace tf_hps {
@@ -20,6 +21,10 @@ leveldb::Status PosixError(const std::string& path, int error_number) {
   if (error_number == ENOENT) return leveldb::Status::NotFound(path, std::strerror(error_number));
   return leveldb::Status::IOError(path, std::strerror(error_number));
 }
+
+// Returns the error that a test wants from a file operation.
+#define TF_HPS_RETURN_IF_FAULT(op, path) \
+  if (const int fault = InjectedFault(op, path)) return PosixError(path, fault)
 
 bool EndsWith(const std::string& text, const std::string& suffix) {
   return text.size() >= suffix.size() &&
@@ -34,6 +39,7 @@ class PreadFile : public leveldb::RandomAccessFile {
 
   leveldb::Status Read(uint64_t offset, size_t n, leveldb::Slice* result,
                        char* scratch) const override {
+    TF_HPS_RETURN_IF_FAULT(FileOp::kRead, path_);
     size_t done = 0;
     while (done < n) {
       const ssize_t got = ::pread(fd_, scratch + done, n - done, static_cast<off_t>(offset + done));
@@ -83,12 +89,19 @@ class TrackedFile : public leveldb::WritableFile {
   }
 
   leveldb::Status Append(const leveldb::Slice& data) override {
+    TF_HPS_RETURN_IF_FAULT(FileOp::kWrite, path_);
     bytes_written_->fetch_add(static_cast<int64_t>(data.size()), std::memory_order_relaxed);
     return file_->Append(data);
   }
   leveldb::Status Close() override { return file_->Close(); }
-  leveldb::Status Flush() override { return file_->Flush(); }
-  leveldb::Status Sync() override { return file_->Sync(); }
+  leveldb::Status Flush() override {
+    TF_HPS_RETURN_IF_FAULT(FileOp::kWrite, path_);
+    return file_->Flush();
+  }
+  leveldb::Status Sync() override {
+    TF_HPS_RETURN_IF_FAULT(FileOp::kSync, path_);
+    return file_->Sync();
+  }
 
  private:
   std::unique_ptr<leveldb::WritableFile> file_;
@@ -118,6 +131,7 @@ class SsdEnv::Impl : public leveldb::EnvWrapper {
   leveldb::Status NewRandomAccessFile(const std::string& path,
                                       leveldb::RandomAccessFile** result) override {
     *result = nullptr;
+    TF_HPS_RETURN_IF_FAULT(FileOp::kOpen, path);
     const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd < 0) return PosixError(path, errno);
     *result = new PreadFile(path, fd, &bytes_read_);
@@ -130,6 +144,8 @@ class SsdEnv::Impl : public leveldb::EnvWrapper {
       *result = new DiscardingFile;
       return leveldb::Status::OK();
     }
+    *result = nullptr;
+    TF_HPS_RETURN_IF_FAULT(FileOp::kCreate, path);
     leveldb::WritableFile* file = nullptr;
     leveldb::Status status = target()->NewWritableFile(path, &file);
     *result =
@@ -137,7 +153,36 @@ class SsdEnv::Impl : public leveldb::EnvWrapper {
     return status;
   }
 
+  leveldb::Status NewSequentialFile(const std::string& path,
+                                    leveldb::SequentialFile** result) override {
+    *result = nullptr;
+    TF_HPS_RETURN_IF_FAULT(FileOp::kOpen, path);
+    return target()->NewSequentialFile(path, result);
+  }
+
+  leveldb::Status RenameFile(const std::string& from, const std::string& to) override {
+    TF_HPS_RETURN_IF_FAULT(FileOp::kRename, to);
+    return target()->RenameFile(from, to);
+  }
+
+  leveldb::Status GetChildren(const std::string& path, std::vector<std::string>* names) override {
+    TF_HPS_RETURN_IF_FAULT(FileOp::kList, path);
+    return target()->GetChildren(path, names);
+  }
+
+  leveldb::Status GetFileSize(const std::string& path, uint64_t* bytes) override {
+    TF_HPS_RETURN_IF_FAULT(FileOp::kStat, path);
+    return target()->GetFileSize(path, bytes);
+  }
+
+  leveldb::Status LockFile(const std::string& path, leveldb::FileLock** lock) override {
+    *lock = nullptr;
+    TF_HPS_RETURN_IF_FAULT(FileOp::kLock, path);
+    return target()->LockFile(path, lock);
+  }
+
   leveldb::Status RemoveFile(const std::string& path) override {
+    TF_HPS_RETURN_IF_FAULT(FileOp::kRemove, path);
     {
       MutexLock lock(&mu_);
       if (holding_) {

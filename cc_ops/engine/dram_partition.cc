@@ -15,6 +15,9 @@ namespace {
 
 constexpr double kMaxLoad = 0.88;
 constexpr double kIndexGrowth = 1.25;
+// A bucket whose overflow count got here keeps it until the index is rebuilt: its true count is no
+// longer known.
+constexpr uint16_t kManyOverflowed = 0xffff;
 
 int SlabShift(int64_t slab_bytes, int64_t row_bytes) {
   int shift = 0;
@@ -135,7 +138,7 @@ void DramPartition::Index(Position position, uint64_t hash) {
   uint32_t b = BucketOf(hash, static_cast<uint32_t>(buckets_.size()));
   constexpr uint16_t kFull = (1 << Bucket::kSlots) - 1;
   while (buckets_[b].used == kFull) {
-    ++buckets_[b].overflow;
+    if (buckets_[b].overflow < kManyOverflowed) ++buckets_[b].overflow;
     b = NextBucket(b);
   }
   Bucket& bucket = buckets_[b];
@@ -155,7 +158,7 @@ void DramPartition::Unindex(Position position, uint64_t hash) {
       bucket.used &= ~(1 << slot);
       return;
     }
-    --bucket.overflow;
+    if (bucket.overflow < kManyOverflowed) --bucket.overflow;
     b = NextBucket(b);
   }
 }

@@ -7,7 +7,7 @@
 //
 // A probe compares twelve 8-bit digests at once and looks at a row only when its digest matches.
 // `overflow` counts the rows whose probe went on past a full bucket, so that a search ends at the
-// first bucket with none and erasing leaves no tombstones.
+// first bucket with none and erasing leaves no tombstones. It saturates.
 
 #ifndef TF_HPS_CC_OPS_ENGINE_DRAM_PARTITION_H_
 #define TF_HPS_CC_OPS_ENGINE_DRAM_PARTITION_H_

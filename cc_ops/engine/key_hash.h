@@ -22,7 +22,7 @@ inline uint32_t PartitionOf(uint64_t hash, uint32_t count) {
   return static_cast<uint32_t>((hash >> 48) * count >> 16);
 }
 
-// Bits 47..8, scaled to [0, buckets): the home bucket within a partition's index.
+// Bits 39..8, scaled to [0, buckets): the home bucket within a partition's index.
 inline uint32_t BucketOf(uint64_t hash, uint32_t buckets) {
   return static_cast<uint32_t>(((hash >> 8) & 0xffffffffull) * buckets >> 32);
 }

@@ -1,0 +1,317 @@
+#include "cc_ops/engine/dram_partition.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <tuple>
+
+#include "cc_ops/engine/key_hash.h"
+
+namespace tf_hps {
+namespace {
+
+using Position = DramPartition::Position;
+
+// The inverse of x -> x * odd, and of x -> x ^ (x >> shift).
+uint64_t InverseOf(uint64_t odd) {
+  uint64_t inverse = odd;
+  for (int i = 0; i < 6; ++i) inverse *= 2 - odd * inverse;
+  return inverse;
+}
+uint64_t UndoShift(uint64_t x, int shift) {
+  uint64_t result = x;
+  for (int i = shift; i < 64; i += shift) result = x ^ (result >> shift);
+  return result;
+}
+
+// The key with a given hash: HashKey is a bijection.
+int64_t KeyOfHash(uint64_t hash) {
+  uint64_t x = UndoShift(hash, 31) * InverseOf(0x94d049bb133111ebull);
+  x = UndoShift(x, 27) * InverseOf(0xbf58476d1ce4e5b9ull);
+  return static_cast<int64_t>(UndoShift(x, 30) - 0x9e3779b97f4a7c15ull);
+}
+
+TEST(KeyOfHashTest, InvertsHashKey) {
+  for (const int64_t key : {int64_t{0}, int64_t{-1}, INT64_MIN, INT64_MAX, int64_t{12345}}) {
+    EXPECT_EQ(KeyOfHash(HashKey(key)), key);
+  }
+}
+
+const EvictionPolicy kLfu(EvictionPolicy::kLfu);
+constexpr int64_t kNoLimit = int64_t{1} << 40;
+
+// A partition of rows whose first weight is a stamp.
+class Rows {
+ public:
+  Rows(int dim, int64_t slab_bytes, int64_t budget = kNoLimit)
+      : budget_(budget), partition_(RowLayout{dim, 1}, kLfu, slab_bytes, &budget_) {
+    partition_.set_limit(budget);
+  }
+
+  DramPartition* operator->() { return &partition_; }
+  MemoryBudget& budget() { return budget_; }
+
+  Position Find(int64_t key) const { return partition_.Find(key, HashKey(key)); }
+  Position Insert(int64_t key, float stamp) {
+    if (partition_.free_slots() == 0) partition_.Grow(/*overdraw=*/true);
+    const Position position = partition_.Insert(key, HashKey(key));
+    WeightsOf(partition_.RowAt(position))[0] = stamp;
+    return position;
+  }
+  float StampAt(Position position) { return WeightsOf(partition_.RowAt(position))[0]; }
+
+  // The whole content, by ForEach, checked against Find.
+  std::map<int64_t, float> Content() {
+    std::map<int64_t, float> content;
+    partition_.ForEach([&](Position position, char* row) {
+      const int64_t key = HeaderOf(row)->key;
+      EXPECT_EQ(Find(key), position);
+      EXPECT_TRUE(content.emplace(key, WeightsOf(row)[0]).second) << "twice: " << key;
+    });
+    return content;
+  }
+
+ private:
+  MemoryBudget budget_;
+  DramPartition partition_;
+};
+
+// How a fuzzed partition's keys are spread over its index.
+enum class Keys { kSpread, kOneDigest, kOneBucket, kOneDigestAndBucket };
+
+class DramPartitionFuzzTest : public testing::TestWithParam<std::tuple<int, int64_t, Keys>> {
+ protected:
+  int64_t RandomKey() {
+    const uint64_t i = rng_() % 400;
+    switch (std::get<Keys>(GetParam())) {
+      case Keys::kSpread:
+        return i == 0 ? INT64_MIN : i == 1 ? INT64_MAX : static_cast<int64_t>(i) - 200;
+      case Keys::kOneDigest:
+        return KeyOfHash(i * 0x0123456789abcd00ull | 0x42);
+      case Keys::kOneBucket:
+        return KeyOfHash(i << 48 | (i * 7 & 0xff));
+      default:
+        return KeyOfHash(i << 48 | 0x42);
+    }
+  }
+
+  void InsertOrUpdate(int64_t key) {
+    const float stamp = static_cast<float>(++stamps_);
+    const Position position = rows_.Find(key);
+    if (position == DramPartition::kNone) {
+      if (rows_->free_slots() == 0 && rng_() % 4 != 0) EvictSome();
+      rows_.Insert(key, stamp);
+    } else {
+      WeightsOf(rows_->RowAt(position))[0] = stamp;
+      rows_->Touch(rows_->RowAt(position));
+    }
+    model_[key] = stamp;
+  }
+
+  void EvictSome() {
+    std::vector<Position> victims;
+    rows_->PickVictims(1 + static_cast<int64_t>(rng_() % 20), &victims);
+    for (const Position position : victims) {
+      const char* row = rows_->RowAt(position);
+      ASSERT_EQ(model_.count(HeaderOf(row)->key), 1);
+      ASSERT_EQ(model_[HeaderOf(row)->key], rows_.StampAt(position));
+      model_.erase(HeaderOf(row)->key);
+      rows_->Erase(position);
+      ++evicted_;
+    }
+  }
+
+  void DoRandomOperation() {
+    const int64_t key = RandomKey();
+    const Position position = rows_.Find(key);
+    ASSERT_EQ(position != DramPartition::kNone, model_.count(key) == 1);
+    if (position != DramPartition::kNone) {
+      ASSERT_EQ(rows_.StampAt(position), model_[key]);
+    }
+    const uint64_t kind = rng_() % 100;
+    if (kind < 55) {
+      InsertOrUpdate(key);
+    } else if (kind < 85 && position != DramPartition::kNone) {
+      rows_->Erase(position);
+      model_.erase(key);
+    } else if (kind < 90) {
+      EvictSome();
+    } else if (kind < 99 && rows_->free_slots() >= rows_->rows_per_slab()) {
+      rows_->ReleaseSlab();
+      ++released_;
+    } else if (kind == 99 && rng_() % 10 == 0) {
+      rows_->Clear();
+      model_.clear();
+    }
+  }
+
+  Rows rows_{std::get<0>(GetParam()), std::get<1>(GetParam())};
+  std::map<int64_t, float> model_;
+  std::mt19937_64 rng_{99};
+  int64_t stamps_ = 0, evicted_ = 0, released_ = 0;
+};
+
+TEST_P(DramPartitionFuzzTest, RandomOperationsEqualAMap) {
+  for (int i = 0; i < 20000; ++i) {
+    ASSERT_NO_FATAL_FAILURE(DoRandomOperation()) << "operation " << i;
+    ASSERT_EQ(rows_->size(), static_cast<int64_t>(model_.size()));
+    ASSERT_EQ(rows_.budget().used(), rows_->bytes());
+    if (i % 200 == 0) {
+      ASSERT_EQ(rows_.Content(), model_) << "operation " << i;
+    }
+  }
+  EXPECT_GT(evicted_, 100);
+  EXPECT_GT(released_, 100);
+}
+
+INSTANTIATE_TEST_SUITE_P(Keys, DramPartitionFuzzTest,
+                         testing::Combine(testing::Values(1, 5), testing::Values(1, 2000),
+                                          testing::Values(Keys::kSpread, Keys::kOneDigest,
+                                                          Keys::kOneBucket,
+                                                          Keys::kOneDigestAndBucket)));
+
+TEST(DramPartitionTest, FindsEveryRowThroughGrowthOfItsIndex) {
+  Rows rows(3, 4096);
+  for (int64_t key = 0; key < 20000; ++key) rows.Insert(key * key, static_cast<float>(key));
+  for (int64_t key = 0; key < 20000; ++key) {
+    const Position position = rows.Find(key * key);
+    ASSERT_NE(position, DramPartition::kNone);
+    ASSERT_EQ(rows.StampAt(position), static_cast<float>(key));
+  }
+  EXPECT_EQ(rows.Find(2), DramPartition::kNone);
+}
+
+// The count of rows that a bucket passed on has 16 bits.
+TEST(DramPartitionTest, MoreRowsOfOneHomeBucketThanItsOverflowCounts) {
+  constexpr int64_t kRows = 70000;
+  const auto key = [](int64_t i) {
+    return KeyOfHash(static_cast<uint64_t>(i / 256) << 48 | static_cast<uint64_t>(i % 256));
+  };
+  Rows rows(1, 1 << 20);
+  for (int64_t i = 0; i < kRows; ++i) rows.Insert(key(i), static_cast<float>(i));
+  for (int64_t i = 0; i < kRows; i += 997) {
+    ASSERT_NE(rows.Find(key(i)), DramPartition::kNone) << i;
+    ASSERT_EQ(rows.StampAt(rows.Find(key(i))), static_cast<float>(i));
+  }
+  for (int64_t i = 0; i < kRows; i += 2) rows->Erase(rows.Find(key(i)));
+  for (int64_t i = 1; i < kRows; i += 1996) {
+    ASSERT_NE(rows.Find(key(i)), DramPartition::kNone) << i;
+  }
+  EXPECT_EQ(rows->size(), kRows / 2);
+}
+
+TEST(DramPartitionTest, AFreshRowIsOccupiedAndClean) {
+  Rows rows(4, 1);
+  const RowHeader header = *HeaderOf(rows->RowAt(rows.Insert(-5, 0)));
+  EXPECT_EQ(header.key, -5);
+  EXPECT_EQ(header.flags, kRowOccupied);
+  EXPECT_EQ(header.score, kLfu.Initial());
+}
+
+TEST(DramPartitionTest, GrowsUpToItsLimitAndThenSaysThatItIsHungry) {
+  Rows rows(4, 1000, 10000);
+  while (rows->Grow(/*overdraw=*/false)) {
+    EXPECT_FALSE(rows->TakeHungry());
+  }
+  EXPECT_LE(rows->bytes(), 10000);
+  EXPECT_GT(rows->bytes(), 9000);
+  EXPECT_TRUE(rows->TakeHungry());
+  EXPECT_FALSE(rows->TakeHungry());
+}
+
+TEST(DramPartitionTest, GrowsNotBeyondABudgetThatOthersUse) {
+  Rows rows(4, 1000, 10000);
+  ASSERT_TRUE(rows.budget().TryReserve(9500));
+  EXPECT_FALSE(rows->Grow(/*overdraw=*/false));
+  EXPECT_TRUE(rows->Grow(/*overdraw=*/true));
+  EXPECT_GT(rows.budget().used(), 10000);
+  rows.budget().Release(9500);
+}
+
+TEST(DramPartitionTest, GivesItsMemoryBack) {
+  MemoryBudget budget(kNoLimit);
+  {
+    DramPartition partition(RowLayout{4, 0}, kLfu, 1000, &budget);
+    partition.Grow(/*overdraw=*/true);
+    partition.Insert(1, HashKey(1));
+    EXPECT_GT(budget.used(), 500);
+  }
+  EXPECT_EQ(budget.used(), 0);
+}
+
+TEST(DramPartitionTest, ReleasingEverySlabLeavesNoBytes) {
+  Rows rows(4, 1000);
+  for (int64_t key = 0; key < 100; ++key) rows.Insert(key, 0);
+  for (int64_t key = 0; key < 100; ++key) rows->Erase(rows.Find(key));
+  while (rows->capacity() > 0) rows->ReleaseSlab();
+  EXPECT_EQ(rows->bytes(), 0);
+  EXPECT_EQ(rows.Find(1), DramPartition::kNone);
+}
+
+TEST(DramPartitionTest, VictimsAreTheColdestOfTheWindowAndDistinct) {
+  Rows rows(1, 1 << 20);
+  for (int64_t key = 0; key < 64; ++key) {
+    const Position position = rows.Insert(key, 0);
+    for (int i = 0; i < key % 8; ++i) rows->Touch(rows->RowAt(position));
+  }
+  std::vector<Position> victims;
+  rows->PickVictims(8, &victims);  // the window is 32 rows, 4 of each score
+  ASSERT_EQ(victims.size(), 8);
+  EXPECT_EQ(std::set<Position>(victims.begin(), victims.end()).size(), 8);
+  for (const Position position : victims) {
+    EXPECT_LT(HeaderOf(rows->RowAt(position))->key % 8, 2);
+  }
+}
+
+TEST(DramPartitionTest, PinnedRowsAreNoVictims) {
+  Rows rows(1, 1);
+  for (int64_t key = 0; key < 40; ++key) {
+    const Position position = rows.Insert(key, 0);
+    if (key % 2 == 0) HeaderOf(rows->RowAt(position))->flags |= kRowPinned;
+  }
+  std::vector<Position> victims;
+  rows->PickVictims(1000, &victims);
+  EXPECT_EQ(victims.size(), 20);
+  for (const Position position : victims) {
+    EXPECT_EQ(HeaderOf(rows->RowAt(position))->key % 2, 1);
+  }
+}
+
+TEST(DramPartitionTest, NoVictimsAmongNoRows) {
+  Rows rows(1, 1);
+  std::vector<Position> victims;
+  rows->PickVictims(5, &victims);
+  rows->Grow(/*overdraw=*/true);
+  rows->PickVictims(5, &victims);
+  EXPECT_TRUE(victims.empty());
+}
+
+TEST(DramPartitionTest, TheHandReachesEveryRow) {
+  Rows rows(1, 1);
+  for (int64_t key = 0; key < 100; ++key) rows.Insert(key, 0);
+  std::set<int64_t> gone;
+  while (rows->size() > 0) {
+    std::vector<Position> victims;
+    rows->PickVictims(7, &victims);
+    ASSERT_FALSE(victims.empty());
+    for (const Position position : victims) {
+      EXPECT_TRUE(gone.insert(HeaderOf(rows->RowAt(position))->key).second);
+      rows->Erase(position);
+    }
+  }
+  EXPECT_EQ(gone.size(), 100);
+}
+
+TEST(DramPartitionTest, ASlabHoldsAPowerOfTwoOfRowsAtLeastOne) {
+  EXPECT_EQ(Rows(4, 1)->rows_per_slab(), 1);
+  const int64_t row_bytes = RowLayout{4, 1}.row_bytes();
+  EXPECT_EQ(Rows(4, 8 * row_bytes)->rows_per_slab(), 8);
+  EXPECT_EQ(Rows(4, 16 * row_bytes - 1)->rows_per_slab(), 8);
+}
+
+}  // namespace
+}  // namespace tf_hps

@@ -1,0 +1,101 @@
+#include "cc_ops/engine/row.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace tf_hps {
+namespace {
+
+constexpr uint32_t kEpoch = 5;
+
+class RowTest : public testing::TestWithParam<RowLayout> {
+ protected:
+  // A row of distinct values.
+  std::vector<char> MakeRow() const {
+    std::vector<char> row(static_cast<size_t>(layout_.row_bytes()), 0);
+    *HeaderOf(row.data()) = {-3, 11, 0xfffffffe, 13, 200, kRowDirty | kRowPinned, 0};
+    for (int i = 0; i < layout_.floats(); ++i) {
+      WeightsOf(row.data())[i] = 0.5f + static_cast<float>(i);
+    }
+    return row;
+  }
+
+  std::string Encode(const std::vector<char>& row, uint32_t epoch = kEpoch) const {
+    std::string value;
+    EncodeRow(layout_, epoch, row.data(), &value);
+    return value;
+  }
+
+  const RowLayout layout_ = GetParam();
+};
+
+TEST_P(RowTest, RoundTripKeepsWeightsStateAndMetadata) {
+  const std::vector<char> row = MakeRow();
+  std::vector<char> back(row.size(), 0);
+  bool fresh_state = true;
+  ASSERT_TRUE(DecodeRow(layout_, kEpoch, Encode(row), back.data(), &fresh_state).ok());
+  EXPECT_FALSE(fresh_state);
+  EXPECT_EQ(HeaderOf(back.data())->version, 11);
+  EXPECT_EQ(HeaderOf(back.data())->frequency, 0xfffffffe);
+  EXPECT_EQ(HeaderOf(back.data())->last_step, 13);
+  EXPECT_EQ(std::memcmp(WeightsOf(back.data()), WeightsOf(row.data()), 4 * layout_.floats()), 0);
+}
+
+TEST_P(RowTest, DecodingLeavesKeyScoreAndFlagsAlone) {
+  std::vector<char> back(static_cast<size_t>(layout_.row_bytes()), 0);
+  *HeaderOf(back.data()) = {42, 0, 0, 0, 9, kRowOccupied, 0};
+  bool fresh_state;
+  ASSERT_TRUE(DecodeRow(layout_, kEpoch, Encode(MakeRow()), back.data(), &fresh_state).ok());
+  EXPECT_EQ(HeaderOf(back.data())->key, 42);
+  EXPECT_EQ(HeaderOf(back.data())->score, 9);
+  EXPECT_EQ(HeaderOf(back.data())->flags, kRowOccupied);
+}
+
+TEST_P(RowTest, EncodingHasTheDocumentedSizeAndIsAppended) {
+  std::string value = "before";
+  EncodeRow(layout_, kEpoch, MakeRow().data(), &value);
+  EXPECT_EQ(value.substr(0, 6), "before");
+  EXPECT_EQ(static_cast<int64_t>(value.size()) - 6, 16 + 4 * layout_.dim * (1 + layout_.slots));
+}
+
+TEST_P(RowTest, StateOfAnotherEpochIsFresh) {
+  // Another optimizer's row, with more state than this layout has.
+  const RowLayout other{layout_.dim, layout_.slots + 2};
+  std::vector<char> row(static_cast<size_t>(other.row_bytes()), 0);
+  for (int i = 0; i < other.floats(); ++i) WeightsOf(row.data())[i] = static_cast<float>(i);
+  std::string value;
+  EncodeRow(other, kEpoch - 1, row.data(), &value);
+  std::vector<char> back(static_cast<size_t>(layout_.row_bytes()), 0);
+  bool fresh_state = false;
+  ASSERT_TRUE(DecodeRow(layout_, kEpoch, value, back.data(), &fresh_state).ok());
+  EXPECT_TRUE(fresh_state);
+  EXPECT_EQ(std::memcmp(WeightsOf(back.data()), WeightsOf(row.data()), 4 * layout_.dim), 0);
+}
+
+TEST_P(RowTest, EverySizeThatIsNoRowIsDataLoss) {
+  const std::string value = Encode(MakeRow());
+  std::vector<char> back(static_cast<size_t>(layout_.row_bytes()), 0);
+  for (size_t size = 0; size < value.size(); ++size) {
+    bool fresh_state;
+    const absl::Status status =
+        DecodeRow(layout_, kEpoch, value.substr(0, size), back.data(), &fresh_state);
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << size << " bytes: " << status;
+  }
+  bool fresh_state;
+  EXPECT_EQ(DecodeRow(layout_, kEpoch, value + "x", back.data(), &fresh_state).code(),
+            absl::StatusCode::kDataLoss);
+}
+
+TEST_P(RowTest, RowsInMemoryAreAlignedForTheirKey) { EXPECT_EQ(layout_.row_bytes() % 8, 0); }
+
+INSTANTIATE_TEST_SUITE_P(Layouts, RowTest,
+                         testing::Values(RowLayout{1, 0}, RowLayout{1, 3}, RowLayout{2, 1},
+                                         RowLayout{7, 2}, RowLayout{16, 1}, RowLayout{129, 3}),
+                         [](const auto& info) {
+                           return "dim" + std::to_string(info.param.dim) + "_slots" +
+                                  std::to_string(info.param.slots);
+                         });
+
+}  // namespace
+}  // namespace tf_hps

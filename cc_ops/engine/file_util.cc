@@ -166,8 +166,12 @@ absl::StatusOr<int64_t> FileSize(const std::string& path) {
 
 absl::Status WriteFileAtomically(const std::string& path, absl::string_view data) {
   const std::string temporary = absl::StrCat(path, ".tmp");
-  TF_HPS_RETURN_IF_ERROR(WriteAndSync(temporary, data));
-  TF_HPS_RETURN_IF_ERROR(Rename(temporary, path));
+  absl::Status status = WriteAndSync(temporary, data);
+  if (status.ok()) status = Rename(temporary, path);
+  if (!status.ok()) {
+    ::unlink(temporary.c_str());
+    return status;
+  }
   return SyncDirectory(ParentOf(path));
 }
 
@@ -189,7 +193,9 @@ absl::Status CopyFile(const std::string& from, const std::string& to, int64_t by
   TF_HPS_RETURN_IF_FAULT(FileOp::kCreate, "create", to);
   const ScopedFd in(OpenRetrying(from, O_RDONLY));
   if (in.get() < 0) return ErrnoStatus(errno, "open", from);
-  const ScopedFd out(OpenRetrying(to, O_WRONLY | O_CREAT | O_TRUNC));
+  // Not into a file that is there: it may be another name of one that must not change.
+  if (::unlink(to.c_str()) != 0 && errno != ENOENT) return ErrnoStatus(errno, "replace", to);
+  const ScopedFd out(OpenRetrying(to, O_WRONLY | O_CREAT | O_EXCL));
   if (out.get() < 0) return ErrnoStatus(errno, "create", to);
   std::vector<char> buffer(1 << 20);
   while (bytes > 0) {

@@ -133,7 +133,8 @@ class SsdEnv::Impl : public leveldb::EnvWrapper {
     *result = nullptr;
     TF_HPS_RETURN_IF_FAULT(FileOp::kOpen, path);
     const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return PosixError(path, errno);
+    // Not NotFound, which LevelDB would hand on as "there is no such key".
+    if (fd < 0) return leveldb::Status::IOError(path, std::strerror(errno));
     *result = new PreadFile(path, fd, &bytes_read_);
     return leveldb::Status::OK();
   }

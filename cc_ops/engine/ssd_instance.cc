@@ -54,7 +54,10 @@ SsdInstance::SsdInstance(const std::string& directory, const Options& options)
       filter_(leveldb::NewBloomFilterPolicy(kBloomBitsPerKey)),
       cache_(leveldb::NewLRUCache(static_cast<size_t>(options.block_cache_bytes))) {}
 
-SsdInstance::~SsdInstance() { db_.reset(); }
+SsdInstance::~SsdInstance() {
+  MutexLock lock(&write_mu_);
+  CloseDatabase();
+}
 
 absl::StatusOr<std::unique_ptr<SsdInstance>> SsdInstance::Open(const std::string& directory,
                                                                const Options& options) {
@@ -159,15 +162,7 @@ absl::Status SsdInstance::EnsureUsable() {
 absl::Status SsdInstance::Recover() {
   if (db() != nullptr) {
     TF_HPS_RETURN_IF_ERROR(Salvage());
-    std::shared_ptr<leveldb::DB> closing;
-    {
-      MutexLock lock(&db_mu_);
-      closing = std::move(db_);
-    }
-    // Lookups under way hold it for a moment more. Cursors would hold it for long: Salvage() has
-    // refused these.
-    while (closing.use_count() > 1) std::this_thread::yield();
-    closing.reset();
+    CloseDatabase();
   }
   TF_HPS_RETURN_IF_ERROR(OpenDatabase());
   stuck_ = false;
@@ -177,6 +172,16 @@ absl::Status SsdInstance::Recover() {
     salvaged_.pop_back();
   }
   return absl::OkStatus();
+}
+
+void SsdInstance::CloseDatabase() {
+  std::shared_ptr<leveldb::DB> closing;
+  {
+    MutexLock lock(&db_mu_);
+    closing = std::move(db_);
+  }
+  // Lookups under way, or a cursor that goes away just now, hold it for a moment more.
+  while (closing.use_count() > 1) std::this_thread::yield();
 }
 
 absl::Status SsdInstance::Salvage() {

@@ -58,7 +58,7 @@ class SsdInstance {
 
   static absl::StatusOr<std::unique_ptr<SsdInstance>> Open(const std::string& directory,
                                                            const Options& options);
-  ~SsdInstance();
+  ~SsdInstance();  // after its cursors
   SsdInstance(const SsdInstance&) = delete;
   SsdInstance& operator=(const SsdInstance&) = delete;
 
@@ -98,6 +98,8 @@ class SsdInstance {
  private:
   SsdInstance(const std::string& directory, const Options& options);
   absl::Status OpenDatabase() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
+  // Waits for whoever uses the database: no cursor may stay.
+  void CloseDatabase() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
   absl::Status Recover() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
   absl::Status Salvage() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
   absl::Status SwitchBuffer() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);

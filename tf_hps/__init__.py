@@ -10,6 +10,7 @@ from tf_hps.embedding import HPSEmbedding
 from tf_hps.optimizer import HPSOptimizer
 from tf_hps.store import Store, default_store, set_default_store
 from tf_hps.table import Table
+from tf_hps.tiering import make_tiered
 
 __all__ = [
     "HPSEmbedding",
@@ -18,5 +19,6 @@ __all__ = [
     "Table",
     "__version__",
     "default_store",
+    "make_tiered",
     "set_default_store",
 ]

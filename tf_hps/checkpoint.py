@@ -2,17 +2,19 @@
 
 A checkpoint with the prefix `ckpt-1` and two tables is
 
-    ckpt-1.index                    TensorFlow's index, which names the save id
+    ckpt-1.index                    TensorFlow's index
     ckpt-1.data-00000-of-00002      TensorFlow's tensors
-    ckpt-1.data-00001-of-00002      the save id
-    ckpt-1.data-h0000-of-3kQ9z      manifest of the tables' files
-    ckpt-1.data-h0001-of-3kQ9z      rows, ...
+    ckpt-1.data-00001-of-00002      save ids of the tables
+    ckpt-1.data-h0000-of-3kq9z      manifest of the files with that save id
+    ckpt-1.data-h0001-of-3kq9z      rows, ...
 
-Rows go from the engine to files and back, never through tensors. Each save has a new id,
-so overwriting a checkpoint leaves the old one whole until its index is replaced. The
-names are such that TensorFlow deletes these files with the checkpoint.
+Rows go from the engine to files and back, never through tensors. Each save has a new id
+(one for each store, if the tables are in several), so overwriting a checkpoint leaves the
+old one whole until its index is replaced. The names are such that TensorFlow deletes these
+files with the checkpoint.
 """
 
+import collections
 import contextlib
 import os
 import re
@@ -27,7 +29,7 @@ from tf_hps.store import Store
 from tf_hps.table import Presence, Table
 
 _SAVER = "tf_hps.tables"
-_SAVE_ID = "tf_hps/save_id"  # name of the id's tensor in a checkpoint
+_SAVE_ID = "tf_hps_save_id/"  # before a table's name: the name of its save id's tensor
 _FILE = ".data-{number}-of-{save_id}"
 
 
@@ -41,7 +43,7 @@ def check_has_tables(path, name):
     Raises:
       ValueError: if there are none.
     """
-    if not tf.train.load_checkpoint(path).has_tensor(_SAVE_ID):
+    if not _save_ids(path):
         raise ValueError(
             f"The checkpoint at '{path}' holds no tf_hps tables, so '{name}' cannot be restored "
             "from it: it was written by a model without HPSEmbedding layers, or before their build"
@@ -103,6 +105,9 @@ def _restore_tables(prefix, save_id, tables):
         _ops.ops.tf_hps_restore_tables(
             prefix, save_id, list(tables), [table.handle for table in tables.values()]
         )
+    if tf.executing_eagerly():
+        for table in tables.values():
+            table._resource.read_layout()
 
 
 def _save(trackables, file_prefix):
@@ -118,9 +123,14 @@ def _save(trackables, file_prefix):
     prefix = tf.strings.regex_replace(file_prefix, f"-{re.escape(_SAVER)}$", "")
     if tf.executing_eagerly():
         _remove_stale(prefix.numpy().decode())
-    save_id = _save_tables(prefix, trackables)
+    save_ids = {}
+    for tables in _groups(trackables, lambda name: id(trackables[name].store)):
+        save_ids.update(dict.fromkeys(tables, _save_tables(prefix, tables)))
     write = tf.raw_ops.SaveV2(
-        prefix=file_prefix, tensor_names=[_SAVE_ID], shape_and_slices=[""], tensors=[save_id]
+        prefix=file_prefix,
+        tensor_names=[_SAVE_ID + name for name in save_ids],
+        shape_and_slices=[""] * len(save_ids),
+        tensors=list(save_ids.values()),
     )
     with tf.control_dependencies([] if write is None else [write]):
         return tf.identity(file_prefix)
@@ -137,36 +147,54 @@ def _restore(trackables, merged_prefix):
         check_has_tables(
             merged_prefix.numpy().decode(), ", ".join(t.name for t in trackables.values())
         )
-    save_id = tf.raw_ops.RestoreV2(
-        prefix=merged_prefix, tensor_names=[_SAVE_ID], shape_and_slices=[""], dtypes=[tf.string]
-    )[0]
-    _restore_tables(merged_prefix, save_id, trackables)
+    save_ids = tf.raw_ops.RestoreV2(
+        prefix=merged_prefix,
+        tensor_names=[_SAVE_ID + name for name in trackables],
+        shape_and_slices=[""] * len(trackables),
+        dtypes=[tf.string] * len(trackables),
+    )
+    save_ids = dict(zip(trackables, save_ids, strict=True))
+
+    def group(name):  # as many as can be at once, so that all of them are checked first
+        if not tf.executing_eagerly():
+            return name
+        return save_ids[name].numpy(), id(trackables[name].store)
+
+    for tables in _groups(trackables, group):
+        _restore_tables(merged_prefix, save_ids[next(iter(tables))], tables)
+
+
+def _groups(tables, key):
+    """Returns the parts of a dict of name -> Table whose names have equal keys."""
+    groups = collections.defaultdict(dict)
+    for name, table in tables.items():
+        groups[key(name)][name] = table
+    return list(groups.values())
 
 
 def _remove_stale(prefix):
     """Removes files that an overwritten or unfinished save at `prefix` left."""
     with contextlib.suppress(tf.errors.OpError):  # an unreadable index names nothing: keep all
-        current = _current_save_id(prefix)
+        current = _save_ids(prefix) if os.path.exists(prefix + ".index") else ()
         for _, path in _files(prefix, ".{5}", unless=current):
             with contextlib.suppress(FileNotFoundError):
                 os.remove(path)
 
 
-def _current_save_id(prefix):
-    """Returns the id that the checkpoint's index names, None if there is none."""
-    if not os.path.exists(prefix + ".index"):
-        return None
+def _save_ids(prefix):
+    """Returns the set of the save ids that a checkpoint's index names."""
     reader = tf.train.load_checkpoint(prefix)
-    return reader.get_tensor(_SAVE_ID).decode() if reader.has_tensor(_SAVE_ID) else None
+    names = [name for name in reader.get_variable_to_dtype_map() if name.startswith(_SAVE_ID)]
+    return {reader.get_tensor(name).decode() for name in names}
 
 
-def _files(prefix, save_id, unless=None):
+def _files(prefix, save_id, unless=()):
     """Yields (number, path) of the tables' files with an id like `save_id`, a pattern."""
     folder, name = os.path.split(prefix)
     pattern = re.compile(re.escape(name) + rf"\.data-(h\d{{4}})-of-({save_id})")
     for file in sorted(os.listdir(folder or ".")) if os.path.isdir(folder or ".") else ():
         match = pattern.fullmatch(file)
-        if match and match[2] != unless:
+        if match and match[2] not in unless:
             yield match[1], os.path.join(folder, file)
 
 

@@ -8,6 +8,7 @@ import weakref
 
 import tensorflow as tf
 from google.protobuf import wrappers_pb2
+from tensorflow.python.eager import context
 
 from tf_hps import _ops
 from tf_hps._bytes import parse_bytes
@@ -73,6 +74,7 @@ class Store(tf.saved_model.experimental.TrackableResource):
                 _close_forgotten,
                 tf.identity(self.handle),
                 None if path is None else self._path,
+                os.getpid(),
             )
 
     @property
@@ -155,12 +157,13 @@ class Store(tf.saved_model.experimental.TrackableResource):
           commit: whether to `commit` first. A temporary store's directory is removed instead.
 
         Raises:
-          tf.errors.OpError: if committing fails; the store is closed all the same.
+          tf.errors.OpError: if committing fails; the store is open then as before.
         """
-        if self._finalizer.detach() is None:
+        if self.closed:
             return
         with _ops.readable_errors():
             _close(self.handle, commit and not self._temporary)
+        self._finalizer.detach()
 
     def _open_handle(self):
         if self.closed:
@@ -274,19 +277,19 @@ def _put(result, name, value):
         keys = ["tables", table, *name[len(f"tables/{table}/") :].split("/")]
     for key in keys[:-1]:
         result = result.setdefault(key, {})
-    result[keys[-1]] = value if "seconds" in keys[-1] else int(value)
+    result[keys[-1]] = value if "seconds" in name else int(value)
 
 
 def _close(handle, commit):
-    with tf.init_scope():
-        try:
-            _ops.ops.tf_hps_store_close(handle, commit=commit)
-        finally:
-            tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=True)
+    with context.eager_mode():
+        _ops.ops.tf_hps_store_close(handle, commit=commit)
+        tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=True)
 
 
-def _close_forgotten(handle, path):
+def _close_forgotten(handle, path, process):
     """Closes a store that nothing refers to any more, or that is open when the process ends."""
+    if os.getpid() != process:
+        return  # a fork: the store is its parent's
     if path is not None:
         warnings.warn(
             f"The store at '{path}' was not closed: it stays at its last commit",

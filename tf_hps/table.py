@@ -2,10 +2,12 @@
 
 import itertools
 import json
+import os
 import weakref
 
 import tensorflow as tf
 from google.protobuf import wrappers_pb2
+from tensorflow.python.eager import context
 from tensorflow.python.trackable import base
 
 from tf_hps import _ops, initializers
@@ -239,6 +241,16 @@ class Table(tf.saved_model.experimental.TrackableResource):
     def __repr__(self):
         return f"<tf_hps.Table '{self.name}' dim={self.dim} in {self.store!r}>"
 
+    def get_config(self):
+        """Layout of the table: the layers of a loaded model that shared it share one again."""
+        salt = self._resource._attributes["salt"]
+        return {"name": salt or self.name, **self._resource.layout}
+
+    @classmethod
+    def from_config(cls, config):
+        """Makes a table of that layout in the default store, without rows."""
+        return cls._for_layer(store=None, **config)
+
     # Saving: tf_hps.checkpoint registers how rows go into checkpoints. In a SavedModel's
     # graph the table is made empty, in a temporary store, and filled by that restore.
 
@@ -278,13 +290,12 @@ class Table(tf.saved_model.experimental.TrackableResource):
 class TableResource:
     """An engine table's handle, one for all `Table`s of that name and store.
 
-    One, because a `tf.function` keeps the order of changes by handle. It lives as
-    long as a `Table` or its handle does, which functions capture, and keeps the store alive.
+    One, because a `tf.function` keeps the order of changes by handle.
 
     Args:
       store, name, dim, initializer, seed: see `Table`.
       salt: what initial rows depend on in the name's place; "" for the name.
-      drop: whether the rows end with this object.
+      drop: whether the rows end with the last user.
     """
 
     def __init__(self, store, name, dim, initializer, seed, salt="", drop=False):
@@ -298,12 +309,15 @@ class TableResource:
         }
         with eager(), _ops.readable_errors(), tf.device("CPU:0"):
             self.handle = self.create(store._open_handle())
-            self.handle._tf_hps_resource = self
-            weakref.finalize(self, _release, tf.identity(self.handle), drop)
+            self.handle._tf_hps_lifetime = _Lifetime(store, tf.identity(self.handle), drop)
 
     def create(self, store_handle):
         """Returns a table handle in the store of `store_handle`, in the graph that is current."""
         return _ops.ops.tf_hps_table_handle(store_handle, **self._attributes, **self.layout)
+
+    def read_layout(self):
+        """Reads what the engine has for the layout; a restore replaces initializer and seed."""
+        self.layout = self.store._layouts()[self.name]
 
     def check_layout(self, layout):
         """Raises InvalidArgumentError if the table is another one."""
@@ -315,6 +329,24 @@ class TableResource:
                 f"{_show(self.layout)}. Received: {_show(layout)}. Give the table's own layout, "
                 "or another name",
             )
+
+
+class _Lifetime:
+    """Part of a handle: keeps the store alive, and frees the table when the handle dies.
+
+    Functions capture handles, so a handle may outlive every `Table`. It must not lead back
+    to itself: cycles through eager tensors are collected late.
+
+    Args:
+      store: the table's `Store`.
+      handle: another tensor of the resource, which does not keep this object alive.
+      drop: see `TableResource`.
+    """
+
+    def __init__(self, store, handle, drop):
+        self.store = store
+        release = weakref.finalize(self, _release, handle, drop, store._finalizer, os.getpid())
+        release.atexit = False  # when the process ends, closing the stores is enough
 
 
 class Presence(base.Trackable):
@@ -338,14 +370,13 @@ class Presence(base.Trackable):
         return cls()
 
 
-def _release(handle, drop):
+def _release(handle, drop, store_finalizer, process):
     """Frees a table handle whose users are gone."""
-    with tf.init_scope():
-        try:
-            if drop:
-                _ops.ops.tf_hps_table_drop(handle)
-        except tf.errors.OpError:
-            pass  # its store was closed before
+    if os.getpid() != process:
+        return  # a fork: the table is its parent's
+    with context.eager_mode():  # whatever graph is being built where garbage is collected
+        if drop and store_finalizer.alive:
+            _ops.ops.tf_hps_table_drop(handle)
         tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=True)
 
 

@@ -64,11 +64,12 @@ absl::StatusOr<std::unique_ptr<SsdInstance>> SsdInstance::Open(const std::string
   TF_HPS_RETURN_IF_ERROR(CreateDirectories(directory));
   auto instance = std::unique_ptr<SsdInstance>(new SsdInstance(directory, options));
   MutexLock lock(&instance->write_mu_);
-  TF_HPS_RETURN_IF_ERROR(instance->OpenDatabase());
+  TF_HPS_ASSIGN_OR_RETURN(std::shared_ptr<leveldb::DB> opened, instance->OpenDatabase());
+  instance->Publish(std::move(opened));
   return instance;
 }
 
-absl::Status SsdInstance::OpenDatabase() {
+absl::StatusOr<std::shared_ptr<leveldb::DB>> SsdInstance::OpenDatabase() {
   leveldb::Options options;
   options.create_if_missing = true;
   options.paranoid_checks = true;
@@ -84,9 +85,12 @@ absl::Status SsdInstance::OpenDatabase() {
   options.filter_policy = filter_.get();
   leveldb::DB* db = nullptr;
   TF_HPS_RETURN_IF_ERROR(ToStatus(leveldb::DB::Open(options, directory_, &db), "open"));
+  return std::shared_ptr<leveldb::DB>(db);
+}
+
+void SsdInstance::Publish(std::shared_ptr<leveldb::DB> database) {
   MutexLock lock(&db_mu_);
-  db_.reset(db);
-  return absl::OkStatus();
+  db_ = std::move(database);
 }
 
 std::shared_ptr<leveldb::DB> SsdInstance::db() {
@@ -130,9 +134,13 @@ absl::Status SsdInstance::WriteLocked(SsdWrites* writes) {
   const leveldb::Status status = db()->Write(leveldb::WriteOptions(), &writes->batch_);
   if (!status.ok()) stuck_ = true;
   TF_HPS_RETURN_IF_ERROR(ToStatus(status, "write rows to"));
-  filling_keys_.insert(filling_keys_.end(), writes->keys_.begin(), writes->keys_.end());
-  filling_bytes_ += writes->bytes_;
+  NoteWritten(*writes);
   return absl::OkStatus();
+}
+
+void SsdInstance::NoteWritten(const SsdWrites& writes) {
+  filling_keys_.insert(filling_keys_.end(), writes.keys_.begin(), writes.keys_.end());
+  filling_bytes_ += writes.bytes_;
 }
 
 absl::Status SsdInstance::SwitchBuffer() {
@@ -164,13 +172,17 @@ absl::Status SsdInstance::Recover() {
     TF_HPS_RETURN_IF_ERROR(Salvage());
     CloseDatabase();
   }
-  TF_HPS_RETURN_IF_ERROR(OpenDatabase());
-  stuck_ = false;
-  filling_bytes_ = 0;
-  while (!salvaged_.empty()) {
-    TF_HPS_RETURN_IF_ERROR(WriteLocked(&salvaged_.back()));
-    salvaged_.pop_back();
+  TF_HPS_ASSIGN_OR_RETURN(std::shared_ptr<leveldb::DB> opened, OpenDatabase());
+  for (SsdWrites& writes : salvaged_) {
+    TF_HPS_RETURN_IF_ERROR(
+        ToStatus(opened->Write(leveldb::WriteOptions(), &writes.batch_), "write rows to"));
   }
+  filling_bytes_ = 0;
+  for (const SsdWrites& writes : salvaged_) NoteWritten(writes);
+  salvaged_.clear();
+  // Only now that it has all rows may lookups see it.
+  Publish(std::move(opened));
+  stuck_ = false;
   return absl::OkStatus();
 }
 

@@ -97,13 +97,15 @@ class SsdInstance {
 
  private:
   SsdInstance(const std::string& directory, const Options& options);
-  absl::Status OpenDatabase() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
+  absl::StatusOr<std::shared_ptr<leveldb::DB>> OpenDatabase();
+  void Publish(std::shared_ptr<leveldb::DB> database) ABSL_LOCKS_EXCLUDED(db_mu_);
   // Waits for whoever uses the database: no cursor may stay.
   void CloseDatabase() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
   absl::Status Recover() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
   absl::Status Salvage() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
   absl::Status SwitchBuffer() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
   absl::Status WriteLocked(SsdWrites* writes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
+  void NoteWritten(const SsdWrites& writes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
   absl::Status EnsureUsable() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
   std::shared_ptr<leveldb::DB> db() ABSL_LOCKS_EXCLUDED(db_mu_);
 

@@ -1,0 +1,168 @@
+#include "cc_ops/engine/ssd_instance.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <thread>
+
+#include "absl/strings/match.h"
+#include "cc_ops/engine/file_fault.h"
+#include "tests/engine/test_util.h"
+
+namespace tf_hps {
+namespace {
+
+// Makes table files impossible to write while it is set.
+std::atomic<bool> disk_full{false};
+std::atomic<int> failures{0};
+// LevelDB gave itself a new CURRENT: the last step of opening.
+std::atomic<bool> opened_anew{false};
+
+int FailTables(FileOp op, const std::string& path) {
+  if (op == FileOp::kRename) opened_anew = true;
+  const bool writes = op == FileOp::kCreate || op == FileOp::kWrite || op == FileOp::kSync;
+  if (!writes || !disk_full || !absl::EndsWith(path, ".ldb")) return 0;
+  ++failures;
+  return ENOSPC;
+}
+
+class SsdInstanceTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    disk_full = false;
+    failures = 0;
+    file_fault_hook = FailTables;
+    auto instance = SsdInstance::Open(directory_ / "ssd-0", {8 << 10, 0, 64});
+    ASSERT_TRUE(instance.ok()) << instance.status();
+    instance_ = *std::move(instance);
+  }
+  void TearDown() override { file_fault_hook = nullptr; }
+
+  static std::string Key(int i) { return absl::StrCat("key ", i); }
+
+  absl::Status Put(int begin, int end, const std::string& value) {
+    SsdWrites writes;
+    for (int i = begin; i < end; ++i) writes.Put(Key(i), value);
+    return instance_->Write(&writes);
+  }
+
+  // "" when there is no such key.
+  absl::StatusOr<std::string> Get(int i) {
+    std::string value;
+    const absl::Status status = instance_->Read("read", [&](leveldb::DB* db) {
+      const leveldb::Status s = db->Get(leveldb::ReadOptions(), Key(i), &value);
+      if (s.IsNotFound()) value.clear();
+      return s.IsNotFound() ? leveldb::Status::OK() : s;
+    });
+    if (!status.ok()) return status;
+    return value;
+  }
+
+  // Writes rows until one fails; all before are in.
+  int FillUp(const std::string& value) {
+    for (int i = 0; i < 100000; ++i) {
+      const absl::Status status = Put(i, i + 1, value);
+      if (status.ok()) continue;
+      EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+      EXPECT_TRUE(absl::StrContains(status.message(), directory_ / "ssd-0")) << status;
+      return i;
+    }
+    ADD_FAILURE() << "never full";
+    return 0;
+  }
+
+  TestDirectory directory_;
+  std::unique_ptr<SsdInstance> instance_;
+};
+
+TEST_F(SsdInstanceTest, ABatchIsWrittenWhole) {
+  SsdWrites writes;
+  writes.Put(Key(1), "a");
+  writes.Put(Key(2), "b");
+  writes.Remove(Key(1));
+  EXPECT_EQ(writes.entries(), 3);
+  TF_HPS_ASSERT_OK(instance_->Write(&writes));
+  EXPECT_EQ(*Get(1), "");
+  EXPECT_EQ(*Get(2), "b");
+  writes.Clear();
+  EXPECT_TRUE(writes.empty());
+}
+
+TEST_F(SsdInstanceTest, FlushedRowsAreThereAfterReopening) {
+  TF_HPS_ASSERT_OK(Put(0, 10, "flushed"));
+  TF_HPS_ASSERT_OK(instance_->Flush());
+  TF_HPS_ASSERT_OK(Put(10, 20, "not flushed"));
+  instance_.reset();
+  SetUp();
+  EXPECT_EQ(*Get(9), "flushed");
+  EXPECT_EQ(*Get(10), "");  // there is no log
+}
+
+TEST_F(SsdInstanceTest, RowsStayReadableWhileTheDiskIsFull) {
+  disk_full = true;
+  const int rows = FillUp("value");
+  ASSERT_GT(failures, 0);
+  ASSERT_GT(rows, 10);
+  EXPECT_FALSE(instance_->Flush().ok());
+  disk_full = false;
+  TF_HPS_ASSERT_OK(Put(rows, rows + 1, "after"));
+  for (int i = 0; i < rows; ++i) ASSERT_EQ(*Get(i), "value") << i;
+  EXPECT_EQ(*Get(rows), "after");
+}
+
+TEST_F(SsdInstanceTest, RemovalsSurviveAFullDiskToo) {
+  TF_HPS_ASSERT_OK(Put(0, 100, "value"));
+  TF_HPS_ASSERT_OK(instance_->Flush());
+  SsdWrites removals;
+  removals.Remove(Key(7));
+  TF_HPS_ASSERT_OK(instance_->Write(&removals));
+  disk_full = true;
+  EXPECT_FALSE(instance_->Flush().ok());
+  ASSERT_GT(failures, 0);
+  disk_full = false;
+  TF_HPS_ASSERT_OK(instance_->Flush());
+  EXPECT_EQ(*Get(7), "");
+  EXPECT_EQ(*Get(8), "value");
+  instance_.reset();
+  SetUp();
+  EXPECT_EQ(*Get(7), "");
+}
+
+TEST_F(SsdInstanceTest, NoReaderMissesARowWhileLevelDbIsOpenedAnew) {
+  constexpr int kRows = 30000;
+  TF_HPS_ASSERT_OK(Put(0, kRows, "value"));
+  disk_full = true;
+  ASSERT_FALSE(instance_->Flush().ok());
+  disk_full = false;
+  opened_anew = false;
+  std::vector<std::thread> readers;
+  for (int r = 0; r < 20; ++r) {
+    readers.emplace_back([this, r] {
+      while (!opened_anew) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::microseconds(500) * r);
+      for (int i = r; i < kRows; i += 500) ASSERT_EQ(*Get(i), "value") << i;
+    });
+  }
+  TF_HPS_ASSERT_OK(Put(0, 1, "value"));
+  for (std::thread& reader : readers) reader.join();
+}
+
+TEST_F(SsdInstanceTest, ACursorRefusesAReopeningAndTheRowsStay) {
+  TF_HPS_ASSERT_OK(Put(0, 10, "value"));
+  auto cursor = *instance_->NewCursor();
+  disk_full = true;
+  EXPECT_FALSE(instance_->Flush().ok());
+  disk_full = false;
+  const absl::Status status = Put(10, 11, "value");
+  EXPECT_TRUE(absl::StrContains(status.message(), "export")) << status;
+  EXPECT_EQ(*Get(3), "value");
+  cursor.reset();
+  TF_HPS_ASSERT_OK(Put(10, 11, "value"));
+  EXPECT_EQ(*Get(3), "value");
+  EXPECT_EQ(*Get(10), "value");
+}
+
+}  // namespace
+}  // namespace tf_hps

@@ -1,7 +1,7 @@
 // A place for tests to make file operations fail.
 //
-// Every file operation of the engine, those that LevelDB does through SsdEnv included, asks InjectedFault() first. Without a
-// hook that is one relaxed load.
+// Every file operation of the engine, those that LevelDB does through SsdEnv included, asks
+// InjectedFault() first. Without a hook that is one relaxed load.
 
 #ifndef TF_HPS_CC_OPS_ENGINE_FILE_FAULT_H_
 #define TF_HPS_CC_OPS_ENGINE_FILE_FAULT_H_

@@ -228,9 +228,13 @@ absl::Status LinkOrCopyFile(const std::string& from, const std::string& to, int6
   }
 }
 
+std::string TemporaryParent() {
+  const char* parent = std::getenv("TMPDIR");
+  return parent != nullptr && *parent != '\0' ? parent : "/tmp";
+}
+
 absl::StatusOr<std::string> MakeTemporaryDirectory() {
-  const char* base = std::getenv("TMPDIR");
-  std::string path = JoinPath(base != nullptr && *base != '\0' ? base : "/tmp", "tf_hps-XXXXXX");
+  std::string path = JoinPath(TemporaryParent(), absl::StrCat(kTemporaryPrefix, "XXXXXX"));
   if (::mkdtemp(path.data()) == nullptr) return ErrnoStatus(errno, "create directory", path);
   return path;
 }

@@ -49,7 +49,11 @@ absl::Status CopyFile(const std::string& from, const std::string& to, int64_t by
 // links).
 absl::Status LinkOrCopyFile(const std::string& from, const std::string& to, int64_t bytes);
 
-// A new directory below TMPDIR (or /tmp).
+// TMPDIR, or /tmp.
+std::string TemporaryParent();
+
+// A new directory there, whose name begins with kTemporaryPrefix.
+inline constexpr absl::string_view kTemporaryPrefix = "tf_hps-";
 absl::StatusOr<std::string> MakeTemporaryDirectory();
 
 // The path with symbolic links resolved, for a path that exists.

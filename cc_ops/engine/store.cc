@@ -78,14 +78,28 @@ absl::StatusOr<std::shared_ptr<TieredTable>> Store::AttachLocked(const TableOpti
 absl::Status Store::Drop(TieredTable* table) {
   ExclusivePass pass(&context_->gate);
   TF_HPS_RETURN_IF_ERROR(CheckOpen());
-  const auto it = tables_.find(table->name());
-  if (it == tables_.end() || it->second.get() != table) {
-    return absl::NotFoundError(
-        absl::StrCat("store ", path(), " has no table \"", table->name(), "\" (any more)"));
-  }
+  TF_HPS_RETURN_IF_ERROR(CheckOwned(table));
   TF_HPS_RETURN_IF_ERROR(context_->ssd->DropTable(table->GetState().id));
   table->Release(/*dropped=*/true);
-  tables_.erase(it);
+  tables_.erase(table->name());
+  return absl::OkStatus();
+}
+
+absl::Status Store::CheckOwned(TieredTable* table) {
+  const auto it = tables_.find(table->name());
+  if (it != tables_.end() && it->second.get() == table) return absl::OkStatus();
+  return absl::NotFoundError(absl::StrCat("store ", path(), " has no table \"", table->name(),
+                                          "\" (any more): it was dropped, or is another store's"));
+}
+
+absl::Status Store::CheckNamedTables(absl::Span<const NamedTable> tables) {
+  std::set<TieredTable*> seen;
+  for (const NamedTable& named : tables) {
+    TF_HPS_RETURN_IF_ERROR(CheckOwned(named.table.get()));
+    if (seen.insert(named.table.get()).second) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("table \"", named.table->name(), "\" is named twice, expected once"));
+  }
   return absl::OkStatus();
 }
 
@@ -128,6 +142,7 @@ void Store::FreeEverything() {
 absl::StatusOr<std::shared_ptr<TableExport>> Store::Export(TieredTable* table) {
   ExclusivePass pass(&context_->gate);
   TF_HPS_RETURN_IF_ERROR(CheckOpen());
+  TF_HPS_RETURN_IF_ERROR(CheckOwned(table));
   TF_HPS_RETURN_IF_ERROR(table->FlushDirty());
   TF_HPS_ASSIGN_OR_RETURN(std::shared_ptr<TableExport> result, table->NewExport());
   exports_.erase(std::remove_if(exports_.begin(), exports_.end(),

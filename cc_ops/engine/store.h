@@ -42,6 +42,8 @@ struct StoreOptions {
   int64_t dram_bytes = int64_t{2} << 30;
   // "lfu" or "lru".
   std::string eviction = "lfu";
+  // Bytes of each LevelDB instance's write buffer; 0: from dram_bytes.
+  int64_t write_buffer_bytes = 0;
   // See StoreContext::cache_reads.
   bool cache_reads = false;
 };
@@ -114,13 +116,18 @@ class Store {
 
   // store.cc
   absl::Status CheckOpen() ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
+  // That `table` is one of this store's, and not dropped.
+  absl::Status CheckOwned(TieredTable* table) ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
+  absl::Status CheckNamedTables(absl::Span<const NamedTable> tables)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
   absl::Status FlushTables() ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
   absl::StatusOr<std::shared_ptr<TieredTable>> AttachLocked(const TableOptions& options)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
   void FreeEverything() ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
 
   // store_commit.cc
-  absl::Status OpenLastCommit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
+  absl::Status OpenLastCommit(const StoreOptions& options)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
   absl::Status LinkToLive(const Snapshot& snapshot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
   Snapshot DescribeTables() ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
   absl::StatusOr<int64_t> CommitLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);

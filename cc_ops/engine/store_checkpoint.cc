@@ -105,16 +105,13 @@ absl::StatusOr<int64_t> CopyRows(SsdTier* from, uint32_t from_id, SsdTier* to, u
   return rows;
 }
 
-absl::Status InCheckpoint(const absl::Status& status, const std::string& prefix) {
-  return absl::Status(status.code(), absl::StrCat("checkpoint ", prefix, ": ", status.message()));
-}
-
 }  // namespace
 
 absl::Status Store::Save(const std::string& prefix, const std::string& save_id,
                          absl::Span<const NamedTable> tables) {
   ExclusivePass pass(&context_->gate);
   TF_HPS_RETURN_IF_ERROR(CheckOpen());
+  TF_HPS_RETURN_IF_ERROR(CheckNamedTables(tables));
   TF_HPS_RETURN_IF_ERROR(CreateDirectories(ParentDirectory(prefix)));
   Snapshot snapshot;
   snapshot.instances = context_->ssd->instances();
@@ -151,18 +148,24 @@ absl::Status Store::Restore(const std::string& prefix, const std::string& save_i
                             absl::Span<const NamedTable> tables) {
   ExclusivePass pass(&context_->gate);
   TF_HPS_RETURN_IF_ERROR(CheckOpen());
+  TF_HPS_RETURN_IF_ERROR(CheckNamedTables(tables));
   const std::string manifest = FlatPath(prefix, save_id, 0);
   TF_HPS_ASSIGN_OR_RETURN(const std::string text, ReadFile(manifest));
   TF_HPS_ASSIGN_OR_RETURN(const Snapshot snapshot, Snapshot::Parse(text, manifest));
   const std::string scratch = JoinPath(LiveDirectory(), absl::StrCat("restore-", save_id));
   const auto remove = absl::MakeCleanup([&] { RemoveTree(scratch).IgnoreError(); });
-  TF_HPS_RETURN_IF_ERROR(RemoveTree(scratch));
-  TF_HPS_RETURN_IF_ERROR(StageFiles(prefix, save_id, snapshot, scratch));
-  SsdOptions options = ssd_options_;
-  options.instances = snapshot.instances;
-  TF_HPS_ASSIGN_OR_RETURN(const std::unique_ptr<SsdTier> staged, SsdTier::Open(scratch, options));
-  const absl::Status status = RestoreFrom(staged.get(), snapshot, tables);
-  return status.ok() ? status : InCheckpoint(status, prefix);
+  const auto restore = [&]() -> absl::Status {
+    TF_HPS_RETURN_IF_ERROR(RemoveTree(scratch));
+    TF_HPS_RETURN_IF_ERROR(StageFiles(prefix, save_id, snapshot, scratch));
+    SsdOptions options = ssd_options_;
+    options.instances = snapshot.instances;
+    TF_HPS_ASSIGN_OR_RETURN(const std::unique_ptr<SsdTier> staged, SsdTier::Open(scratch, options));
+    return RestoreFrom(staged.get(), snapshot, tables);
+  };
+  const absl::Status status = restore();
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat("checkpoint ", prefix, " (save id ", save_id,
+                                                  "): ", status.message()));
 }
 
 absl::Status Store::RestoreFrom(SsdTier* from, const Snapshot& snapshot,

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -17,6 +18,8 @@ namespace tf_hps {
 namespace {
 
 constexpr absl::string_view kFormat = "tf_hps store 1\n";
+// An empty file that says that nobody wants the store when its process has ended.
+constexpr absl::string_view kTemporary = "TEMPORARY";
 
 // One LevelDB instance, and so one compaction thread, for every two cores, at most eight.
 int DefaultInstances() {
@@ -26,11 +29,13 @@ int DefaultInstances() {
   return instances;
 }
 
-SsdOptions SsdOptionsFor(int64_t dram_bytes, int instances) {
+SsdOptions SsdOptionsFor(const StoreOptions& store, int instances) {
+  const int64_t dram_bytes = store.dram_bytes;
   SsdOptions options;
   options.instances = instances;
   options.write_buffer_bytes =
       std::clamp<int64_t>(dram_bytes / (16 * instances), 256 << 10, 32 << 20);
+  if (store.write_buffer_bytes > 0) options.write_buffer_bytes = store.write_buffer_bytes;
   options.block_cache_bytes =
       std::clamp<int64_t>(dram_bytes / (64 * instances), 128 << 10, 8 << 20);
   return options;
@@ -40,7 +45,8 @@ SsdOptions SsdOptionsFor(int64_t dram_bytes, int instances) {
 absl::StatusOr<bool> IsFresh(const std::string& path) {
   TF_HPS_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(path));
   return std::all_of(names.begin(), names.end(), [](const std::string& name) {
-    return name == "LOCK" || name == "CURRENT" || name == "CURRENT.tmp" || name == "FORMAT.tmp";
+    return name == "LOCK" || name == kTemporary || name == "CURRENT" || name == "CURRENT.tmp" ||
+           name == "FORMAT.tmp";
   });
 }
 
@@ -85,6 +91,19 @@ absl::StatusOr<std::unique_ptr<FileLock>> LockStore(const std::string& path) {
                    ::getpid(), "). Use that Store object, or close it first"));
 }
 
+// Removes temporary stores whose process was killed. What cannot be removed is left to others.
+void RemoveAbandonedStores() {
+  const std::string parent = TemporaryParent();
+  const absl::StatusOr<std::vector<std::string>> names = ListDirectory(parent);
+  if (!names.ok()) return;
+  for (const std::string& name : *names) {
+    const std::string path = JoinPath(parent, name);
+    if (!absl::StartsWith(name, kTemporaryPrefix)) continue;
+    if (!PathExists(JoinPath(path, kTemporary)) || !PathExists(JoinPath(path, "FORMAT"))) continue;
+    if (LockStore(path).ok()) RemoveTree(path).IgnoreError();
+  }
+}
+
 absl::Status CheckFile(const std::string& path, int64_t bytes) {
   TF_HPS_ASSIGN_OR_RETURN(const int64_t size, FileSize(path));
   if (size == bytes) return absl::OkStatus();
@@ -103,19 +122,27 @@ absl::StatusOr<std::shared_ptr<Store>> Store::Open(const StoreOptions& options) 
   const bool temporary = options.path.empty();
   std::string path = options.path;
   if (temporary) {
+    RemoveAbandonedStores();
     TF_HPS_ASSIGN_OR_RETURN(path, MakeTemporaryDirectory());
   } else {
     TF_HPS_RETURN_IF_ERROR(CreateDirectories(path));
   }
+  auto discard = absl::MakeCleanup([&] {
+    if (temporary) RemoveTree(path).IgnoreError();
+  });
   TF_HPS_ASSIGN_OR_RETURN(path, CanonicalPath(path));
   TF_HPS_RETURN_IF_ERROR(CheckFormat(path));
   TF_HPS_ASSIGN_OR_RETURN(std::unique_ptr<FileLock> lock, LockStore(path));
+  if (temporary) {
+    TF_HPS_RETURN_IF_ERROR(WriteFileAtomically(JoinPath(path, kTemporary), ""));
+  }
   TF_HPS_RETURN_IF_ERROR(MakeStore(path));
   auto context =
       std::make_shared<StoreContext>(path, options.dram_bytes, eviction, options.cache_reads);
   auto store = std::shared_ptr<Store>(new Store(context, std::move(lock), temporary));
   ExclusivePass pass(&context->gate);
-  TF_HPS_RETURN_IF_ERROR(store->OpenLastCommit());
+  TF_HPS_RETURN_IF_ERROR(store->OpenLastCommit(options));
+  std::move(discard).Cancel();
   return store;
 }
 
@@ -125,7 +152,7 @@ std::string Store::CommitDirectory(int64_t number) const {
 
 std::string Store::LiveDirectory() const { return JoinPath(path(), "live"); }
 
-absl::Status Store::OpenLastCommit() {
+absl::Status Store::OpenLastCommit(const StoreOptions& options) {
   TF_HPS_ASSIGN_OR_RETURN(last_commit_, ReadCurrent(path()));
   TF_HPS_RETURN_IF_ERROR(RemoveTree(LiveDirectory()));
   TF_HPS_RETURN_IF_ERROR(CreateDirectories(LiveDirectory()));
@@ -137,7 +164,7 @@ absl::Status Store::OpenLastCommit() {
     TF_HPS_ASSIGN_OR_RETURN(snapshot, Snapshot::Parse(text, manifest));
     TF_HPS_RETURN_IF_ERROR(LinkToLive(snapshot));
   }
-  ssd_options_ = SsdOptionsFor(context_->budget.limit(), snapshot.instances);
+  ssd_options_ = SsdOptionsFor(options, snapshot.instances);
   context_->ChoosePartitions(snapshot.instances);
   TF_HPS_ASSIGN_OR_RETURN(context_->ssd, SsdTier::Open(LiveDirectory(), ssd_options_));
   next_table_id_ = snapshot.next_table_id;

@@ -35,19 +35,16 @@ bool AllFinite(const float* values, int n) {
 
 }  // namespace
 
-absl::Status TieredTable::SetOptimizer(const OptimizerSpec& optimizer) {
-  {
-    SharedPass pass(&context_->gate);
-    TF_HPS_RETURN_IF_ERROR(CheckOpen());
-    if (optimizer_ == optimizer) return absl::OkStatus();
-  }
-  ExclusivePass pass(&context_->gate);
-  TF_HPS_RETURN_IF_ERROR(CheckOpen());
-  if (optimizer_ == optimizer) return absl::OkStatus();
+bool TieredTable::HasOptimizer(const OptimizerSpec& optimizer) {
+  SharedPass pass(&context_->gate);
+  return optimizer_ == optimizer;
+}
+
+absl::Status TieredTable::SwitchOptimizer(const OptimizerSpec& optimizer, uint32_t state_epoch) {
   TF_HPS_RETURN_IF_ERROR(FlushDirty());
   optimizer_ = optimizer;
   read_rule_ = optimizer.ReadRule();
-  ++state_epoch_;  // rows on SSD now read with fresh state
+  state_epoch_ = state_epoch;  // rows on SSD of another epoch now read with fresh state
   ResetPartitions();
   return absl::OkStatus();
 }
@@ -135,17 +132,8 @@ std::vector<std::unique_ptr<TieredTable::Step>> TieredTable::GroupByTable(
 }
 
 absl::Status TieredTable::ApplySteps(absl::Span<const std::unique_ptr<Step>> steps,
-                                     const OptimizerSpec& optimizer, const RuleVariant& rule,
-                                     NonFinite non_finite, ParallelFor parallel_for) {
-  for (const auto& step : steps) {
-    TF_HPS_RETURN_IF_ERROR(step->table->CheckOpen());
-    if (step->table->optimizer_ != optimizer) {
-      return absl::AbortedError(
-          absl::StrCat("table \"", step->table->name_, "\" was given another optimizer, ",
-                       step->table->optimizer_.ToString(), ", while a step with ",
-                       optimizer.ToString(), " was about to start"));
-    }
-  }
+                                     const RuleVariant& rule, NonFinite non_finite,
+                                     ParallelFor parallel_for) {
   absl::Status status;
   for (const auto& step : steps) {
     status = step->table->PrepareStep(step.get(), non_finite, parallel_for);
@@ -163,6 +151,33 @@ absl::Status TieredTable::ApplySteps(absl::Span<const std::unique_ptr<Step>> ste
   return status;
 }
 
+absl::Status TieredTable::ApplyFirstSteps(absl::Span<const std::unique_ptr<Step>> steps,
+                                          const OptimizerSpec& optimizer, const RuleVariant& rule,
+                                          NonFinite non_finite, ParallelFor parallel_for) {
+  struct Former {
+    TieredTable* table;
+    OptimizerSpec optimizer;
+    uint32_t state_epoch;
+  };
+  std::vector<Former> formers;
+  absl::Status status;
+  for (const auto& step : steps) {
+    TieredTable* table = step->table;
+    if (table->optimizer_ == optimizer) continue;
+    formers.push_back({table, table->optimizer_, table->state_epoch_});
+    status = table->SwitchOptimizer(optimizer, table->state_epoch_ + 1);
+    if (!status.ok()) break;
+  }
+  if (status.ok()) status = ApplySteps(steps, rule, non_finite, parallel_for);
+  if (status.ok()) return status;
+  // Nothing of the new epoch has been written: with the former one all rows have their former state
+  // again. Switching back has nothing to flush and cannot fail.
+  for (const Former& former : formers) {
+    former.table->SwitchOptimizer(former.optimizer, former.state_epoch).IgnoreError();
+  }
+  return status;
+}
+
 absl::Status TieredTable::ApplyGradients(absl::Span<const Gradients> gradients,
                                          const OptimizerSpec& optimizer,
                                          absl::Span<const float> hyperparameters,
@@ -170,23 +185,40 @@ absl::Status TieredTable::ApplyGradients(absl::Span<const Gradients> gradients,
   TF_HPS_ASSIGN_OR_RETURN(const RuleVariant rule, optimizer.Bind(hyperparameters));
   const std::vector<std::unique_ptr<Step>> steps = GroupByTable(gradients);
   std::set<StoreContext*> contexts;
+  bool first = false;  // for some table with this optimizer
   for (const auto& step : steps) {
-    TF_HPS_RETURN_IF_ERROR(step->table->SetOptimizer(optimizer));
     contexts.insert(step->table->context_.get());
+    first = first || !step->table->HasOptimizer(optimizer);
   }
   {
     // One order of locks for everybody: gates by address, then tables by address (`steps` is in
     // that order).
-    std::vector<std::unique_ptr<SharedPass>> passes;
+    std::vector<std::unique_ptr<SharedPass>> shared;
+    std::vector<std::unique_ptr<ExclusivePass>> exclusive;
     for (StoreContext* context : contexts) {
-      passes.push_back(std::make_unique<SharedPass>(&context->gate));
+      if (first) {
+        exclusive.push_back(std::make_unique<ExclusivePass>(&context->gate));
+      } else {
+        shared.push_back(std::make_unique<SharedPass>(&context->gate));
+      }
     }
     std::vector<std::unique_ptr<MutexLock>> training;
     for (const auto& step : steps) {
+      TF_HPS_RETURN_IF_ERROR(step->table->CheckOpen());
       training.push_back(std::make_unique<MutexLock>(&step->table->training_mu_));
     }
-    StageTimer timer(*contexts.begin(), Stage::kUpdate);
-    TF_HPS_RETURN_IF_ERROR(ApplySteps(steps, optimizer, rule, non_finite, parallel_for));
+    if (first) {
+      TF_HPS_RETURN_IF_ERROR(ApplyFirstSteps(steps, optimizer, rule, non_finite, parallel_for));
+    } else {
+      for (const auto& step : steps) {
+        if (step->table->optimizer_ == optimizer) continue;
+        return absl::AbortedError(
+            absl::StrCat("table \"", step->table->name_, "\" was given another optimizer, ",
+                         step->table->optimizer_.ToString(), ", while a step with ",
+                         optimizer.ToString(), " was about to start; nothing was updated"));
+      }
+      TF_HPS_RETURN_IF_ERROR(ApplySteps(steps, rule, non_finite, parallel_for));
+    }
   }
   for (const auto& step : steps) step->table->ReportPressure();
   return absl::OkStatus();

@@ -83,6 +83,12 @@ absl::Status TieredTable::CheckOpen() const {
   return absl::OkStatus();
 }
 
+absl::StatusOr<int64_t> TieredTable::Size() {
+  SharedPass pass(&context_->gate);
+  TF_HPS_RETURN_IF_ERROR(CheckOpen());
+  return rows_.load(std::memory_order_relaxed);
+}
+
 int TieredTable::InstanceOf(int64_t p) const {
   return static_cast<int>(p * context_->ssd->instances() / partition_count_);
 }
@@ -190,7 +196,7 @@ void TieredTable::AppendStats(std::vector<std::pair<std::string, double>>* stats
   stats->emplace_back("ssd/rows", ssd_rows);
   stats->emplace_back("ssd/bytes", ssd_rows * static_cast<double>(12 + layout_.encoded_bytes()));
   stats->emplace_back("ssd/evictions", 0);
-  stats->emplace_back("rows", rows());
+  stats->emplace_back("rows", rows_.load());
 }
 
 }  // namespace tf_hps

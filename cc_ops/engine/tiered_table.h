@@ -66,7 +66,8 @@ class TieredTable {
   // out [keys]: whether the key has a row.
   absl::Status Contains(absl::Span<const int64_t> keys, bool* out, ParallelFor parallel_for);
 
-  int64_t rows() const { return rows_.load(std::memory_order_relaxed); }
+  // Rows on all tiers.
+  absl::StatusOr<int64_t> Size();
 
   // What to do with a row whose summed gradient is not finite.
   enum class NonFinite { kError, kSkip, kPropagate };
@@ -170,9 +171,16 @@ class TieredTable {
   struct Step;
   static std::vector<std::unique_ptr<Step>> GroupByTable(absl::Span<const Gradients> gradients);
   static absl::Status ApplySteps(absl::Span<const std::unique_ptr<Step>> steps,
-                                 const OptimizerSpec& optimizer, const RuleVariant& rule,
-                                 NonFinite non_finite, ParallelFor parallel_for);
-  absl::Status SetOptimizer(const OptimizerSpec& optimizer);
+                                 const RuleVariant& rule, NonFinite non_finite,
+                                 ParallelFor parallel_for);
+  // The same where tables have another optimizer until now, or none: they keep it if the step
+  // fails. Gates are held exclusively.
+  static absl::Status ApplyFirstSteps(absl::Span<const std::unique_ptr<Step>> steps,
+                                      const OptimizerSpec& optimizer, const RuleVariant& rule,
+                                      NonFinite non_finite, ParallelFor parallel_for);
+  bool HasOptimizer(const OptimizerSpec& optimizer);
+  absl::Status SwitchOptimizer(const OptimizerSpec& optimizer, uint32_t state_epoch)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
   absl::Status PrepareStep(Step* step, NonFinite non_finite, ParallelFor parallel_for)
       ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
   absl::Status SumGradients(const Step& step, NonFinite non_finite, int64_t p, Prepared* prepared);

@@ -78,7 +78,8 @@ class SizeOp : public OpKernel {
     OP_REQUIRES_VALUE(const auto resource, ctx, FindResource<TableResource>(ctx, ctx->input(0)));
     Tensor* size = nullptr;
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, TensorShape({}), &size));
-    size->scalar<int64_t>()() = resource->table->rows();
+    OP_REQUIRES_VALUE(const int64_t rows, ctx, resource->table->Size());
+    size->scalar<int64_t>()() = rows;
   }
 };
 

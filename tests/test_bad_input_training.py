@@ -381,8 +381,33 @@ def test_lookups_within_a_loop_in_a_graph():
 
 def test_strategies_with_several_replicas():
     strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+    optimizer = tf_hps.HPSOptimizer("sgd")
     with strategy.scope():
-        optimizer = tf_hps.HPSOptimizer("sgd")
+        with pytest.raises(NotImplementedError, match="HPSOptimizer.*MirroredStrategy.*OneDevice"):
+            tf_hps.HPSOptimizer("sgd")
+        with pytest.raises(NotImplementedError, match="'user'.*MirroredStrategy.*OneDevice"):
+            tf_hps.HPSEmbedding(10, 4, name="user")(tf.constant([1]))
     anchor = anchor_of(tf_hps.Table("mirrored", 2))
     with pytest.raises(NotImplementedError, match="MirroredStrategy"):
         strategy.run(lambda: optimizer.apply_gradients([(slices([[1, 1]], [5]), anchor)]))
+
+
+def test_one_device_strategy_works():
+    with tf.distribute.OneDeviceStrategy("CPU:0").scope():
+        layer = tf_hps.HPSEmbedding(None, 4)
+        model = small_model(layer)
+        model.compile(tf_hps.HPSOptimizer("adagrad"), "mse")
+    model.fit(np.array([[1, 2, 3, 3]]), np.ones([1, 1]), verbose=0)
+    assert layer.table.size() == 3 and model.optimizer.iterations == 1
+
+
+# Checkpoints.
+
+
+def test_checkpoint_of_a_dense_layer(tmp_path):
+    tf_keras.Sequential([tf_keras.layers.Embedding(10, 4, input_length=1)]).save_weights(
+        tmp_path / "dense"
+    )
+    model = tf_keras.Sequential([tf_hps.HPSEmbedding(10, 4, input_length=1, name="user")])
+    with pytest.raises(ValueError, match="(?s)'user'.*make_tiered|holds no tf_hps tables"):
+        model.load_weights(tmp_path / "dense")

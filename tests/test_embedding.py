@@ -309,6 +309,33 @@ def test_config_makes_the_same_layer():
     np.testing.assert_array_equal(copy(ids), layer(ids))
 
 
+@pytest.mark.parametrize("file", ["saved_model", "model.keras"])
+def test_layers_of_a_loaded_model_share_their_table_again(file, tmp_path):
+    table = tf_hps.Table("shared and saved", 2)
+    ids = tf_keras.Input([3], dtype="int64")
+    layers = [tf_hps.HPSEmbedding(None, 2, table=table, name=name) for name in ("a", "b", "own")]
+    layers[2] = tf_hps.HPSEmbedding(None, 2, name="own")
+    model = tf_keras.Model(ids, tf_keras.layers.Add()([layer(ids) for layer in layers]))
+    model.compile(tf_hps.HPSOptimizer("adagrad"), "mse")
+    batch = np.array([[1, 2, 3]])
+    model.train_on_batch(batch, np.ones([1, 3, 2]))
+    model.save(tmp_path / file, save_format=None if file.endswith("keras") else "tf")
+    loaded = tf_keras.models.load_model(tmp_path / file)
+    np.testing.assert_array_equal(loaded(batch), model(batch))
+    tables = [loaded.get_layer(name).table for name in ("a", "b", "own")]
+    assert tables[0] is tables[1] and tables[2] is not tables[0]
+    assert table not in tables and len(loaded.trainable_weights) == 2
+    loaded.train_on_batch(np.array([[7, 8, 9]]), np.ones([1, 3, 2]))
+    assert [t.size() for t in (*tables, table)] == [6, 6, 6, 3]
+
+
+def test_json_of_a_model_has_the_table():
+    layer = tf_hps.HPSEmbedding(None, 2, table=tf_hps.Table("in json", 2, seed=4), input_length=1)
+    copy = tf_keras.models.model_from_json(tf_keras.Sequential([layer]).to_json())
+    np.testing.assert_array_equal(copy(np.array([[5]])), layer(np.array([[5]])))
+    assert copy.layers[0].table is not layer.table
+
+
 def test_clone_model_makes_an_own_table():
     layer = tf_hps.HPSEmbedding(9, 3, input_length=2)
     model = tf_keras.Sequential([layer, tf_keras.layers.Flatten()])

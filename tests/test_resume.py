@@ -11,7 +11,7 @@ from twins import OPTIMIZERS, small_model
 
 folder = sys.argv[1]
 
-def new_model(optimizer):
+def new_model(optimizer, around=lambda optimizer: optimizer):
     tf_keras.utils.set_random_seed(1)
     # Most rows are on SSD: a checkpoint has those, too.
     store = tf_hps.Store(dram_bytes="4KiB")
@@ -19,7 +19,7 @@ def new_model(optimizer):
     model = small_model(layer)
     schedule = tf_keras.optimizers.schedules.ExponentialDecay(0.05, 3, 0.5)
     config = optimizer.get_config() | {"learning_rate": schedule}
-    model.compile(tf_hps.HPSOptimizer(type(optimizer).from_config(config)), "mse")
+    model.compile(around(tf_hps.HPSOptimizer(type(optimizer).from_config(config))), "mse")
     return model, layer.table
 
 def train(model, first, last):
@@ -89,7 +89,10 @@ def test_resumed_training_equals_uninterrupted(folder, name, way):
 
 
 BACKUP = """
-model, table = new_model(OPTIMIZERS["adam"]())
+scaled = tf_keras.mixed_precision.LossScaleOptimizer
+model, table = new_model(
+    OPTIMIZERS["adam"](), lambda optimizer: scaled(optimizer, dynamic_growth_steps=9)
+)
 random = np.random.default_rng(0)
 data = random.integers(-100, 100, [64, 4]), random.uniform(size=[64, 1])
 backup = tf_keras.callbacks.BackupAndRestore(f"{folder}/backup")
@@ -100,6 +103,7 @@ callbacks = [] if sys.argv[2] == "uninterrupted" else [backup, stop]
 history = model.fit(*data, batch_size=16, epochs=5, shuffle=False, verbose=0, callbacks=callbacks)
 assert len(history.epoch) == (2 if sys.argv[2] == "resume" else 5), history.epoch
 finish(sys.argv[2], model, table)
+assert model.optimizer.loss_scale == 2.0 ** (15 + 20 // 9)
 """
 
 

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
-from twins import Twins, exported, small_model
+from twins import Twins, exported, slices, small_model
 
 import tf_hps
+from tf_hps.anchor import anchor_of
 
 DATA = np.random.default_rng(0).integers(0, 12, [24, 4]), np.linspace(0, 1, 24)[:, np.newaxis]
 
@@ -145,6 +146,16 @@ def test_duplicates_in_one_batch_are_summed():
     optimizer.minimize(loss, layer.trainable_variables, tape)
     rows = exported(layer.table)
     assert (rows[7].tolist(), rows[8].tolist()) == ([-7, -7], [-1, -1])
+
+
+def test_gradients_in_several_entries_of_one_table_are_summed():
+    """Adagrad would see two updates otherwise."""
+    tables = [tf_hps.Table(f"entries{i}", 1, initializer="zeros") for i in range(2)]
+    entries = [slices([[1], [2]], [5, 6]), slices([[3]], [5])], [slices([[1], [2], [3]], [5, 6, 5])]
+    for table, gradients in zip(tables, entries, strict=True):
+        optimizer = tf_hps.HPSOptimizer(tf_keras.optimizers.Adagrad(0.1))
+        optimizer.apply_gradients([(gradient, anchor_of(table)) for gradient in gradients])
+    assert exported(tables[0]) == exported(tables[1]) and exported(tables[0])[5] < 0
 
 
 def test_lookups_in_inference_mode_can_be_trained():

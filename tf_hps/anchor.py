@@ -6,8 +6,6 @@ of shape `[0, dim]`. Lookups take it as an input, and their gradient for it is a
 `IndexedSlices` of the rows' gradients, indexed by key.
 """
 
-import re
-
 import tensorflow as tf
 from tensorflow.python.ops import resource_variable_ops
 
@@ -39,10 +37,10 @@ class AnchorVariable(resource_variable_ops.ResourceVariable):
     """
 
     def __init__(self, table):
-        scope = re.sub(
-            r"[^\w./-]", "_", table.name, flags=re.ASCII
-        )  # what a graph's names may have
-        super().__init__(tf.zeros([0, table.dim]), trainable=True, name=f"tf_hps/{scope}/anchor")
+        strategy = tf.distribute.get_strategy() if tf.distribute.has_strategy() else None
+        super().__init__(
+            tf.zeros([0, table.dim]), trainable=True, name="anchor", distribute_strategy=strategy
+        )
         self.table = table
 
     def _refuse(self, *unused_args, **unused_kwargs):

@@ -6,9 +6,11 @@ import tf_keras
 from tf_hps import _ops, checkpoint, initializers, keras3
 from tf_hps._inputs import any_int64, positive_int
 from tf_hps.anchor import anchor_of
+from tf_hps.strategy import check_strategy
 from tf_hps.table import Table
 
 _COMBINERS = (None, "sum", "mean", "sqrtn")
+tf_keras.utils.register_keras_serializable("tf_hps")(Table)
 
 
 @tf_keras.utils.register_keras_serializable("tf_hps")
@@ -62,6 +64,7 @@ class HPSEmbedding(tf_keras.layers.Layer):
     Raises:
       ValueError: an argument has a value that is not described above.
       TypeError: the ids are not integers, are sparse or ragged, or come from Keras 3.
+      NotImplementedError: under a `tf.distribute` strategy of several replicas.
     """
 
     def __init__(
@@ -102,6 +105,7 @@ class HPSEmbedding(tf_keras.layers.Layer):
         self.seed = any_int64(seed, "seed")
         self.cast_ids = cast_ids
         self._store = self._no_dependency(store)  # a checkpoint has tables, no stores
+        self._has_own_table = table is None
         if table is not None:
             self.table = _checked_table(table, store, self.output_dim, self.name)
 
@@ -120,6 +124,7 @@ class HPSEmbedding(tf_keras.layers.Layer):
 
     def build(self, input_shape=None):
         """Makes the layer's table, or attaches to it."""
+        check_strategy(f"HPSEmbedding '{self.name}'")
         if not hasattr(self, "table"):
             self.table = Table._for_layer(
                 self.name,
@@ -226,7 +231,10 @@ class HPSEmbedding(tf_keras.layers.Layer):
         return tf.TensorShape([*shape, self.output_dim])
 
     def get_config(self):
-        """The arguments, but for `store` and `table`: a copy gets an own table."""
+        """The arguments, but for `store`: a copy lives in the default one.
+
+        A given `table` is among them: layers of a loaded model share a table as these do.
+        """
         return super().get_config() | {
             "input_dim": self.input_dim,
             "output_dim": self.output_dim,
@@ -236,7 +244,16 @@ class HPSEmbedding(tf_keras.layers.Layer):
             "combiner": self.combiner,
             "seed": self.seed,
             "cast_ids": self.cast_ids,
+            "table": None if self._has_own_table else self.table,
         }
+
+    @classmethod
+    def from_config(cls, config):
+        """Makes a layer from `get_config()`."""
+        if isinstance(config.get("table"), dict):
+            table = tf_keras.saving.deserialize_keras_object(config["table"])
+            config = config | {"table": table}
+        return cls(**config)
 
     def save_own_variables(self, store):
         """Writes the table into a `.keras` or `.weights.h5` file."""

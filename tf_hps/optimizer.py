@@ -6,6 +6,7 @@ from tf_keras.src.optimizers import utils as optimizer_utils
 
 from tf_hps import _ops, keras3, update_rules
 from tf_hps.anchor import AnchorVariable
+from tf_hps.strategy import check_strategy
 
 _NON_FINITE = ("error", "skip", "propagate")
 
@@ -40,9 +41,11 @@ class HPSOptimizer(tf_keras.optimizers.Optimizer):
     Raises:
       TypeError: `inner` is no optimizer of tf_keras, or already an HPSOptimizer.
       ValueError: tables can't be trained by `inner`, or not with its settings.
+      NotImplementedError: under a `tf.distribute` strategy of several replicas.
     """
 
     def __init__(self, inner, non_finite="error"):
+        check_strategy("HPSOptimizer")
         inner = update_rules.checked_optimizer(inner)
         if non_finite not in _NON_FINITE:
             raise ValueError(f"non_finite: expected one of {_NON_FINITE}. Received: {non_finite!r}")
@@ -120,7 +123,7 @@ class HPSOptimizer(tf_keras.optimizers.Optimizer):
           ValueError, TypeError: a gradient can't be of that table.
           InvalidArgumentError: a table's gradient is not finite, with "error".
         """
-        _check_strategy()
+        check_strategy("HPSOptimizer")
         grads_and_vars = list(grads_and_vars)
         if not grads_and_vars:
             return self.iterations
@@ -239,17 +242,3 @@ def _check_gradients(gradients, variables):
                 f"The gradient for table '{table.name}' has values of shape "
                 f"{gradient.values.shape}; its rows need [n, {table.dim}]."
             )
-
-
-def _check_strategy():
-    strategy = tf.distribute.get_strategy()
-    if strategy.num_replicas_in_sync > 1 or not isinstance(
-        strategy, (type(_DEFAULT_STRATEGY), tf.distribute.OneDeviceStrategy)
-    ):
-        raise NotImplementedError(
-            f"HPSOptimizer does not work under {type(strategy).__name__} yet: train in one "
-            "process, without a strategy or with tf.distribute.OneDeviceStrategy."
-        )
-
-
-_DEFAULT_STRATEGY = tf.distribute.get_strategy()

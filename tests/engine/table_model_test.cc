@@ -214,7 +214,7 @@ class TableModelTest : public testing::TestWithParam<Config> {
     const auto expected = model_.Rows();
     const auto rows = ExportAll(store_.get(), table_.get());
     ASSERT_EQ(rows.size(), expected.size());
-    ASSERT_EQ(table_->rows(), static_cast<int64_t>(expected.size()));
+    ASSERT_EQ(*table_->Size(), static_cast<int64_t>(expected.size()));
     ASSERT_TRUE(rows == expected);
   }
 

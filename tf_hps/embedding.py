@@ -47,7 +47,8 @@ class HPSEmbedding(tf_keras.layers.Layer):
       store: the `Store` that holds the table; `None`: the process's default one.
         In a store with a path the table has the layer's name, and the rows that a
         table of that name has there are used.
-      table: a `Table` to use instead of an own one. Layers may share a table.
+      table: a `Table` to use instead of an own one, with its own initializer and seed.
+        Layers may share a table.
       seed: of the initial rows, unless the initializer has its own. A row is a
         function of the seed, the layer's (or given table's) name, and the id.
       cast_ids: ids of other types are cast to int64, as `tf_keras.layers.Embedding` casts

@@ -272,6 +272,14 @@ def test_remote_checkpoint_is_refused(unchanged):
         tf.train.Checkpoint(table=unchanged).write("ram://c")
 
 
+def test_asynchronous_checkpoint_is_refused(tmp_path, unchanged):
+    checkpoint = tf.train.Checkpoint(table=unchanged, v=tf.Variable(1.0))
+    options = tf.train.CheckpointOptions(experimental_enable_async_checkpoint=True)
+    with pytest.raises(ValueError, match="Asynchronous checkpoints.*later step"):
+        checkpoint.save(tmp_path / "c", options=options)
+    assert not os.listdir(tmp_path)
+
+
 def test_dense_checkpoint_for_a_tiered_layer(tmp_path):
     inputs = tf_keras.Input([3], dtype="int64")
     rows = tf_keras.layers.Embedding(100, 4, name="ids")(inputs)

@@ -362,6 +362,13 @@ class Presence(base.Trackable):
     def _restore_from_tensors(self, restored_tensors):
         del restored_tensors  # that they were found is all
 
+    def _copy_trackable_to_cpu(self, object_map):
+        raise ValueError(
+            "Asynchronous checkpoints do not work with tf_hps tables: rows would be saved as of "
+            "a later step than the dense weights. Use CheckpointOptions without "
+            "experimental_enable_async_checkpoint"
+        )
+
     def _serialize_to_proto(self, **unused_kwargs):
         return None
 

@@ -238,7 +238,7 @@ def test_stats_are_nested_by_table_and_tier(store):
 def _stored_rows(path):
     """Yields (table id, key, value) of all entries of the last commit, as plyvel reads them."""
     with open(path / "CURRENT") as file:
-        commit = path / "commits" / f"{int(file.read()):06d}"
+        commit = path / "commits" / f"{int(file.read().split()[0]):06d}"
     shutil.copytree(commit, path / "copy")  # LevelDB writes where it reads
     for folder, _, files in os.walk(path / "copy"):
         if "CURRENT" in files:

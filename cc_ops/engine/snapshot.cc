@@ -110,7 +110,11 @@ absl::Status ParseFile(const Line& line, SsdTier::File* file) {
   TF_HPS_RETURN_IF_ERROR(line.Get("bytes", &file->bytes));
   TF_HPS_RETURN_IF_ERROR(line.Get("immutable", &immutable));
   file->immutable = immutable != 0;
-  return absl::OkStatus();
+  if (file->immutable) return absl::OkStatus();
+  std::string checksum;
+  TF_HPS_RETURN_IF_ERROR(line.Get("checksum", &checksum));
+  if (absl::SimpleHexAtoi(checksum, &file->checksum)) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat("field checksum is not a number: ", checksum));
 }
 
 absl::Status ParseLine(absl::string_view text, Snapshot* snapshot) {
@@ -143,7 +147,11 @@ std::string Snapshot::ToText() const {
   for (const Table& table : tables) absl::StrAppend(&text, TableLine(table));
   for (const SsdTier::File& file : files) {
     absl::StrAppend(&text, "file instance=", file.instance, " name=", Quoted(file.name),
-                    " bytes=", file.bytes, " immutable=", file.immutable ? 1 : 0, "\n");
+                    " bytes=", file.bytes, " immutable=", file.immutable ? 1 : 0);
+    if (!file.immutable) {
+      absl::StrAppend(&text, " checksum=", absl::Hex(file.checksum, absl::kZeroPad16));
+    }
+    absl::StrAppend(&text, "\n");
   }
   absl::StrAppend(&text, ChecksumLine(text));
   return text;

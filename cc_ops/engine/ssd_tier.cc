@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "cc_ops/engine/file_util.h"
+#include "cc_ops/engine/stable_hash.h"
 #include "cc_ops/engine/status_macros.h"
 
 namespace tf_hps {
@@ -35,7 +36,31 @@ bool ReadSsdKey(const leveldb::Slice& entry, uint32_t table_id, int64_t* key) {
   return true;
 }
 
+SsdTier::File CopiedFile(int instance, const std::string& name, const std::string& data) {
+  return {instance, name, static_cast<int64_t>(data.size()), false, StableHash64(data)};
+}
+
 }  // namespace
+
+absl::Status SsdTier::SaveFile(const File& file, const std::string& from, const std::string& to) {
+  return file.immutable ? LinkOrCopyFile(from, to, file.bytes) : CopyFile(from, to, file.bytes);
+}
+
+absl::Status SsdTier::RestoreFile(const File& file, const std::string& from,
+                                  const std::string& to) {
+  TF_HPS_ASSIGN_OR_RETURN(const int64_t bytes, FileSize(from));
+  if (bytes != file.bytes) {
+    return absl::DataLossError(
+        absl::StrCat(from, " is damaged: it has ", bytes, " bytes, expected ", file.bytes));
+  }
+  if (!file.immutable) {
+    TF_HPS_ASSIGN_OR_RETURN(const std::string data, ReadFile(from));
+    if (StableHash64(data) != file.checksum) {
+      return absl::DataLossError(absl::StrCat(from, " is damaged: its checksum does not fit"));
+    }
+  }
+  return SaveFile(file, from, to);
+}
 
 std::string EncodeSsdKey(uint32_t table_id, int64_t key) {
   std::string encoded(kSsdKeyBytes, '\0');
@@ -172,12 +197,11 @@ absl::Status SsdTier::VisitInstanceFiles(int instance,
   const std::string& directory = instances_[instance]->directory();
   TF_HPS_ASSIGN_OR_RETURN(std::string current, ReadFile(JoinPath(directory, "CURRENT")));
   const std::string manifest(absl::StripSuffix(current, "\n"));
-  // First the length of LevelDB's manifest, then the tables: all that the manifest names up to
-  // there exist.
-  TF_HPS_ASSIGN_OR_RETURN(const int64_t manifest_bytes, FileSize(JoinPath(directory, manifest)));
-  TF_HPS_RETURN_IF_ERROR(visit(File{instance, manifest, manifest_bytes, false}));
-  TF_HPS_RETURN_IF_ERROR(
-      visit(File{instance, "CURRENT", static_cast<int64_t>(current.size()), false}));
+  // First LevelDB's manifest, as far as it is now, then the tables: all that it names up to there
+  // exist.
+  TF_HPS_ASSIGN_OR_RETURN(const std::string edits, ReadFile(JoinPath(directory, manifest)));
+  TF_HPS_RETURN_IF_ERROR(visit(CopiedFile(instance, manifest, edits)));
+  TF_HPS_RETURN_IF_ERROR(visit(CopiedFile(instance, "CURRENT", current)));
   TF_HPS_ASSIGN_OR_RETURN(std::vector<std::string> names, ListDirectory(directory));
   const std::set<std::string> unfinished = instances_[instance]->env()->FilesBeingWritten();
   for (const std::string& name : names) {

@@ -47,8 +47,16 @@ class SsdTier {
     int instance;
     std::string name;  // within InstanceDirectory(instance)
     int64_t bytes;
-    bool immutable;  // can be hard-linked; else its first `bytes` bytes must be copied
+    bool immutable;         // can be hard-linked; else its first `bytes` bytes must be copied
+    uint64_t checksum = 0;  // of those bytes, unless it is immutable: LevelDB checks these itself
   };
+
+  // Links or copies a file of a tier into a snapshot.
+  static absl::Status SaveFile(const File& file, const std::string& from, const std::string& to);
+
+  // Links or copies a snapshot's file to where a tier is to be opened. DataLoss, naming `from`,
+  // when it is not as it was saved.
+  static absl::Status RestoreFile(const File& file, const std::string& from, const std::string& to);
 
   // Rows to be written to one instance together.
   class Batch {

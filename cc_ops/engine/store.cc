@@ -79,9 +79,11 @@ absl::Status Store::Drop(TieredTable* table) {
   ExclusivePass pass(&context_->gate);
   TF_HPS_RETURN_IF_ERROR(CheckOpen());
   TF_HPS_RETURN_IF_ERROR(CheckOwned(table));
-  TF_HPS_RETURN_IF_ERROR(context_->ssd->DropTable(table->GetState().id));
+  const uint32_t id = table->GetState().id;
   table->Release(/*dropped=*/true);
   tables_.erase(table->name());
+  // Rows left under an id that no table has any more take room, no more.
+  context_->ssd->DropTable(id).IgnoreError();
   return absl::OkStatus();
 }
 
@@ -126,7 +128,9 @@ absl::Status Store::Close(bool commit) {
   if (context_->ssd == nullptr) return absl::OkStatus();
   if (commit && !temporary_) TF_HPS_RETURN_IF_ERROR(CommitLocked().status());
   FreeEverything();
-  return temporary_ ? RemoveTree(path()) : RemoveTree(LiveDirectory());
+  const absl::Status status = RemoveTree(temporary_ ? path() : LiveDirectory());
+  lock_.reset();  // not before: the next owner makes a live directory of its own
+  return status;
 }
 
 void Store::FreeEverything() {
@@ -136,7 +140,6 @@ void Store::FreeEverything() {
   for (const auto& [name, table] : tables_) table->Release(/*dropped=*/false);
   tables_.clear();
   context_->ssd.reset();
-  lock_.reset();
 }
 
 absl::StatusOr<std::shared_ptr<TableExport>> Store::Export(TieredTable* table) {

@@ -3,7 +3,7 @@
 //
 //   <path>/FORMAT             "tf_hps store 1"
 //   <path>/LOCK               locked by the owner
-//   <path>/CURRENT            the number of the last commit
+//   <path>/CURRENT            the number of the last commit, and its checksum
 //   <path>/commits/<number>/  MANIFEST and the LevelDB files of that commit, never written again
 //   <path>/live/              LevelDB's working directories: thrown away and linked anew from the
 //   last commit at every open
@@ -128,6 +128,8 @@ class Store {
   // store_commit.cc
   absl::Status OpenLastCommit(const StoreOptions& options)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
+  // What processes left that were killed around a commit.
+  void RemoveOtherCommits() ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
   absl::Status LinkToLive(const Snapshot& snapshot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
   Snapshot DescribeTables() ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
   absl::StatusOr<int64_t> CommitLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);

@@ -51,8 +51,7 @@ absl::Status WriteFlatFiles(SsdTier* tier, const std::string& directory, const s
     }
     const std::string from =
         JoinPath(SsdTier::InstanceDirectory(directory, file.instance), file.name);
-    const std::string to = FlatPath(prefix, save_id, number);
-    return file.immutable ? LinkOrCopyFile(from, to, file.bytes) : CopyFile(from, to, file.bytes);
+    return SsdTier::SaveFile(file, from, FlatPath(prefix, save_id, number));
   }));
   TF_HPS_RETURN_IF_ERROR(WriteFileAtomically(FlatPath(prefix, save_id, 0), snapshot->ToText()));
   return SyncDirectory(ParentDirectory(prefix));
@@ -71,15 +70,9 @@ absl::Status StageFiles(const std::string& prefix, const std::string& save_id,
   for (size_t i = 0; i < snapshot.files.size(); ++i) {
     const SsdTier::File& file = snapshot.files[i];
     const std::string from = FlatPath(prefix, save_id, static_cast<int64_t>(i) + 1);
-    TF_HPS_ASSIGN_OR_RETURN(const int64_t bytes, FileSize(from));
-    if (bytes != file.bytes) {
-      return absl::DataLossError(
-          absl::StrCat(from, " is damaged: it has ", bytes, " bytes, expected ", file.bytes));
-    }
     const std::string to =
         JoinPath(SsdTier::InstanceDirectory(directory, file.instance), file.name);
-    TF_HPS_RETURN_IF_ERROR(file.immutable ? LinkOrCopyFile(from, to, bytes)
-                                          : CopyFile(from, to, bytes));
+    TF_HPS_RETURN_IF_ERROR(SsdTier::RestoreFile(file, from, to));
   }
   return absl::OkStatus();
 }

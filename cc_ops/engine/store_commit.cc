@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "cc_ops/engine/stable_hash.h"
 #include "cc_ops/engine/status_macros.h"
 #include "cc_ops/engine/store.h"
 
@@ -68,10 +69,17 @@ absl::Status CheckFormat(const std::string& path) {
                    "\": the store is damaged or another version of tf_hps wrote it"));
 }
 
+// A commit's number and a checksum of it: with a bit flipped it must not name another commit, least
+// of all none.
+std::string CurrentText(int64_t number) {
+  const std::string digits = absl::StrCat(number);
+  return absl::StrCat(digits, " ", absl::Hex(StableHash64(digits), absl::kZeroPad16), "\n");
+}
+
 // Makes a new directory a store: CURRENT first, so that a store without it is known to be damaged.
 absl::Status MakeStore(const std::string& path) {
   if (PathExists(JoinPath(path, "FORMAT"))) return absl::OkStatus();
-  TF_HPS_RETURN_IF_ERROR(WriteFileAtomically(JoinPath(path, "CURRENT"), "0\n"));
+  TF_HPS_RETURN_IF_ERROR(WriteFileAtomically(JoinPath(path, "CURRENT"), CurrentText(0)));
   return WriteFileAtomically(JoinPath(path, "FORMAT"), kFormat);
 }
 
@@ -79,8 +87,11 @@ absl::StatusOr<int64_t> ReadCurrent(const std::string& path) {
   const std::string current_path = JoinPath(path, "CURRENT");
   TF_HPS_ASSIGN_OR_RETURN(const std::string text, ReadFile(current_path));
   int64_t number = -1;
-  if (absl::SimpleAtoi(absl::StripSuffix(text, "\n"), &number) && number >= 0) return number;
-  return absl::DataLossError(absl::StrCat(current_path, " is damaged: it does not hold a number"));
+  if (absl::SimpleAtoi(text.substr(0, text.find(' ')), &number) && text == CurrentText(number)) {
+    return number;
+  }
+  return absl::DataLossError(
+      absl::StrCat(current_path, " is damaged: it does not hold a number and its checksum"));
 }
 
 absl::StatusOr<std::unique_ptr<FileLock>> LockStore(const std::string& path) {
@@ -102,13 +113,6 @@ void RemoveAbandonedStores() {
     if (!PathExists(JoinPath(path, kTemporary)) || !PathExists(JoinPath(path, "FORMAT"))) continue;
     if (LockStore(path).ok()) RemoveTree(path).IgnoreError();
   }
-}
-
-absl::Status CheckFile(const std::string& path, int64_t bytes) {
-  TF_HPS_ASSIGN_OR_RETURN(const int64_t size, FileSize(path));
-  if (size == bytes) return absl::OkStatus();
-  return absl::DataLossError(
-      absl::StrCat(path, " is damaged: it has ", size, " bytes, expected ", bytes));
 }
 
 }  // namespace
@@ -171,7 +175,18 @@ absl::Status Store::OpenLastCommit(const StoreOptions& options) {
   for (const Snapshot::Table& table : snapshot.tables) {
     TF_HPS_ASSIGN_OR_RETURN(tables_[table.state.name], TieredTable::Create(context_, table.state));
   }
+  RemoveOtherCommits();
   return absl::OkStatus();
+}
+
+void Store::RemoveOtherCommits() {
+  const std::string commits = JoinPath(path(), "commits");
+  const absl::StatusOr<std::vector<std::string>> names = ListDirectory(commits);
+  if (!names.ok()) return;  // there are none
+  for (const std::string& name : *names) {
+    const std::string commit = JoinPath(commits, name);
+    if (commit != CommitDirectory(last_commit_)) RemoveTree(commit).IgnoreError();
+  }
 }
 
 absl::Status Store::LinkToLive(const Snapshot& snapshot) {
@@ -183,9 +198,7 @@ absl::Status Store::LinkToLive(const Snapshot& snapshot) {
     const std::string from = JoinPath(SsdTier::InstanceDirectory(commit, file.instance), file.name);
     const std::string to =
         JoinPath(SsdTier::InstanceDirectory(LiveDirectory(), file.instance), file.name);
-    TF_HPS_RETURN_IF_ERROR(CheckFile(from, file.bytes));
-    TF_HPS_RETURN_IF_ERROR(file.immutable ? LinkOrCopyFile(from, to, file.bytes)
-                                          : CopyFile(from, to, file.bytes));
+    TF_HPS_RETURN_IF_ERROR(SsdTier::RestoreFile(file, from, to));
   }
   return absl::OkStatus();
 }
@@ -215,7 +228,7 @@ absl::StatusOr<int64_t> Store::CommitLocked() {
     const std::string to =
         JoinPath(SsdTier::InstanceDirectory(directory, file.instance), file.name);
     snapshot.files.push_back(file);
-    return file.immutable ? LinkOrCopyFile(from, to, file.bytes) : CopyFile(from, to, file.bytes);
+    return SsdTier::SaveFile(file, from, to);
   }));
   for (int i = 0; i < snapshot.instances; ++i) {
     TF_HPS_RETURN_IF_ERROR(SyncDirectory(SsdTier::InstanceDirectory(directory, i)));
@@ -224,7 +237,7 @@ absl::StatusOr<int64_t> Store::CommitLocked() {
   TF_HPS_RETURN_IF_ERROR(SyncDirectory(JoinPath(path(), "commits")));
   TF_HPS_RETURN_IF_ERROR(SyncDirectory(path()));
   const absl::Status published =
-      WriteFileAtomically(JoinPath(path(), "CURRENT"), absl::StrCat(number, "\n"));
+      WriteFileAtomically(JoinPath(path(), "CURRENT"), CurrentText(number));
   if (!published.ok()) {
     // The rename may have happened and only the sync after it failed: then the new commit must
     // stay.

@@ -55,6 +55,7 @@ void TieredTable::ResetPartitions() {
 void TieredTable::Release(bool dropped) {
   dropped_ = dropped;
   ResetPartitions();
+  hungry_ = false;  // another table's share is not kept for it
 }
 
 TableState TieredTable::GetState() {

@@ -123,7 +123,8 @@ def load_examples(data: MovieLens) -> tuple[Examples, Examples]:
 
 def open_store(train_set: Examples) -> tf_hps.Store:
     """A temporary store with DRAM for a tenth of the rows, or of --dram_budget."""
-    keys = sum(len(np.unique(keys[keys != 0])) for keys in train_set.features.values())
+    keys = sum(len(np.unique(keys)) for keys in train_set.features.values())
+    keys -= len(MULTI_VALUED)  # padding has no row
     row_bytes = [24 + 2 * 4 * dim + 8 for dim in (FLAGS.dim, 1)]  # header, Adagrad's row, index
     size = keys * sum(row_bytes)
     budget = FLAGS.dram_budget or size // 10

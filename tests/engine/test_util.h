@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -27,16 +28,19 @@
 
 namespace tf_hps {
 
-// A directory that goes away with it.
+// A directory that goes away with it. In memory where that is possible: tests sync a lot.
 class TestDirectory {
  public:
-  TestDirectory() : path_(*MakeTemporaryDirectory()) {}
+  TestDirectory() {
+    char in_memory[] = "/dev/shm/tf_hps_test-XXXXXX";
+    path_ = ::mkdtemp(in_memory) != nullptr ? in_memory : *MakeTemporaryDirectory();
+  }
   ~TestDirectory() { RemoveTree(path_).IgnoreError(); }
   std::string path() const { return path_; }
   std::string operator/(const std::string& name) const { return JoinPath(path_, name); }
 
  private:
-  const std::string path_;
+  std::string path_;
 };
 
 // A ParallelFor that really uses `threads` threads.

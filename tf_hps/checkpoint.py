@@ -191,7 +191,7 @@ def _save_ids(prefix):
 def _files(prefix, save_id, unless=()):
     """Yields (number, path) of the tables' files with an id like `save_id`, a pattern."""
     folder, name = os.path.split(prefix)
-    pattern = re.compile(re.escape(name) + rf"\.data-(h\d{{4}})-of-({save_id})")
+    pattern = re.compile(re.escape(name) + rf"\.data-(h[0-9a-z]{{4}})-of-({save_id})")
     for file in sorted(os.listdir(folder or ".")) if os.path.isdir(folder or ".") else ():
         match = pattern.fullmatch(file)
         if match and match[2] not in unless:

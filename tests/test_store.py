@@ -286,3 +286,51 @@ def test_fork_does_not_close_its_parent_s_store():
         """
     )
     assert output.split() == ["1", "True"]
+
+
+@pytest.mark.parametrize(
+    "name", ["user id", "größe", 'a"b', "x=y", "new\nline", "tables/x/dram", "..", "a" * 300, "%s"]
+)
+def test_any_string_is_a_table_s_name(tmp_path, name):
+    with tf_hps.Store(tmp_path / "ä b") as store:
+        keys, _ = fill(tf_hps.Table(name, 2, store=store), 10)
+        assert store.stats()["tables"][name]["dram"]["rows"] == 10
+    with tf_hps.Store(tmp_path / "ä b") as store:
+        assert store.tables[name].contains(keys).all()
+
+
+@pytest.mark.parametrize("then", ["retry", "die"])
+def test_commit_that_fails_leaves_the_former_one_and_a_usable_store(tmp_path, then):
+    """Writing fails as on a full disk: by a limit on the size of files."""
+    fresh.run(
+        """
+        import fresh, resource, signal
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        store = tf_hps.Store(sys.argv[1])
+        table = tf_hps.Table("t", 8, store=store)
+        table.upsert(np.arange(5000), np.ones([5000, 8]))
+        store.commit()
+        fresh.save_contents(sys.argv[2], table)
+        table.upsert(np.arange(2500), np.zeros([2500, 8]))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
+        for fail in (store.commit, store.close, store.commit):
+            try:
+                fail()
+                sys.exit("no error")
+            except tf.errors.OpError as error:
+                assert sys.argv[1] in str(error), error
+        assert not store.closed
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+        if sys.argv[3] == "retry":
+            fresh.save_contents(sys.argv[2], table)
+            store.commit()
+        os._exit(0)
+        """,
+        tmp_path / "s",
+        tmp_path / "expected.npz",
+        then,
+    )
+    with tf_hps.Store(tmp_path / "s") as store:
+        received = fresh.contents(store.tables["t"])
+    fresh.assert_same_contents(received, fresh.load_contents(tmp_path / "expected.npz"))
+    assert received[1].sum() == 8 * (2500 if then == "retry" else 5000)

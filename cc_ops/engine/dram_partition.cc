@@ -182,6 +182,12 @@ void DramPartition::GrowIndex() {
   RebuildIndex(static_cast<uint32_t>(std::max(needed, grown)) + 1);
 }
 
+void DramPartition::ShrinkIndex() {
+  const double needed = static_cast<double>(capacity()) / (kMaxLoad * Bucket::kSlots);
+  const uint32_t enough = slabs_.empty() ? 0 : static_cast<uint32_t>(needed * kIndexGrowth) + 1;
+  if (buckets_.size() > 2 * enough) RebuildIndex(enough);
+}
+
 void DramPartition::RebuildIndex(uint32_t buckets) {
   Account((static_cast<int64_t>(buckets) - static_cast<int64_t>(buckets_.size())) *
           static_cast<int64_t>(sizeof(Bucket)));
@@ -225,7 +231,7 @@ void DramPartition::ReleaseSlab() {
   slabs_.pop_back();
   Account(-(row_bytes_ << slab_shift_));
   RebuildFreeList();
-  if (slabs_.empty()) RebuildIndex(0);
+  ShrinkIndex();
 }
 
 void DramPartition::Clear() {

@@ -106,6 +106,8 @@ class DramPartition {
   void Unindex(Position position, uint64_t hash);
   void Repoint(Position from, Position to, uint64_t hash);
   void GrowIndex();
+  // When it is far larger than the rows that there is room for need.
+  void ShrinkIndex();
   void RebuildIndex(uint32_t buckets);
   void FreeSlot(Position position);
   Position TakeFreeSlot();

@@ -1,6 +1,7 @@
 // Reads of a TieredTable: nothing here changes a row.
 
 #include <cstring>
+#include <utility>
 
 #include "cc_ops/engine/status_macros.h"
 #include "cc_ops/engine/table_partition.h"
@@ -15,12 +16,16 @@ constexpr size_t kPrefetchDistance = 8;
 
 absl::Status TieredTable::Lookup(absl::Span<const int64_t> keys, float* out,
                                  ParallelFor parallel_for) {
-  SharedPass pass(&context_->gate);
-  TF_HPS_RETURN_IF_ERROR(CheckOpen());
-  StageTimer timer(context_.get(), Stage::kRead);
-  const KeyBatch batch(keys, static_cast<uint32_t>(partition_count_), parallel_for);
-  return ParallelForStatus(parallel_for, partition_count_,
-                           [&](int64_t p) { return LookupPartition(batch, p, out); });
+  {
+    SharedPass pass(&context_->gate);
+    TF_HPS_RETURN_IF_ERROR(CheckOpen());
+    StageTimer timer(context_.get(), Stage::kRead);
+    const KeyBatch batch(keys, static_cast<uint32_t>(partition_count_), parallel_for);
+    TF_HPS_RETURN_IF_ERROR(ParallelForStatus(
+        parallel_for, partition_count_, [&](int64_t p) { return LookupPartition(batch, p, out); }));
+  }
+  if (context_->cache_reads) ReportPressure();
+  return absl::OkStatus();
 }
 
 void TieredTable::FindRows(int64_t p, absl::Span<const KeyBatch::Unique> uniques,
@@ -80,18 +85,26 @@ absl::Status TieredTable::LookupMisses(const KeyBatch& batch, int64_t p, Prepare
 
 void TieredTable::CacheFetched(const KeyBatch& batch, int64_t p, const Prepared& prepared) {
   Partition& partition = partitions_[p];
-  partition.rows->set_limit(quota() / partition_count_);
-  // Room that cannot be had is no error here: the rows are on SSD.
-  MakeRoom(p, static_cast<int64_t>(prepared.misses.size())).IgnoreError();
-  MutexLock lock(&partition.mu);
-  for (size_t i = 0; i < prepared.misses.size() && partition.rows->free_slots() > 0; ++i) {
+  std::vector<std::pair<uint64_t, const char*>> rows;  // hash and row, of those to keep
+  for (size_t i = 0; i < prepared.misses.size(); ++i) {
     const KeyBatch::Unique& unique = batch.uniques(p)[prepared.misses[i]];
     const char* row = prepared.fetched.data() + static_cast<int64_t>(i) * layout_.row_bytes();
     const bool on_ssd = HeaderOf(row)->flags & kRowOnSsd;
     if (on_ssd && partition.rows->Find(unique.key, unique.hash) == DramPartition::kNone) {
-      InsertRow(p, unique.hash, row);
+      rows.emplace_back(unique.hash, row);
     }
   }
+  partition.rows->set_limit(quota() / partition_count_);
+  // Room that cannot be had is no error here: the rows are on SSD.
+  MakeRoom(p, static_cast<int64_t>(rows.size())).IgnoreError();
+  {
+    MutexLock lock(&partition.mu);
+    for (const auto& [hash, row] : rows) {
+      if (partition.rows->free_slots() == 0) break;
+      InsertRow(p, hash, row);
+    }
+  }
+  Trim(p).IgnoreError();  // the index may have grown
   UpdateUsage(p);
 }
 

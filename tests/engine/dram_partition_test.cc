@@ -252,6 +252,18 @@ TEST(DramPartitionTest, ReleasingEverySlabLeavesNoBytes) {
   EXPECT_EQ(rows.Find(1), DramPartition::kNone);
 }
 
+// A batch that is larger than the budget must not leave an index that takes the budget.
+TEST(DramPartitionTest, ReleasingSlabsShrinksTheIndex) {
+  Rows rows(1, 1000);
+  for (int64_t key = 0; key < 10000; ++key) rows.Insert(key, static_cast<float>(key));
+  for (int64_t key = 100; key < 10000; ++key) rows->Erase(rows.Find(key));
+  while (rows->free_slots() >= rows->rows_per_slab()) rows->ReleaseSlab();
+  EXPECT_LT(rows->bytes(), 2 * 100 * (RowLayout{1, 1}.row_bytes() + 64 / 12));
+  for (int64_t key = 0; key < 100; ++key) {
+    ASSERT_EQ(rows.StampAt(rows.Find(key)), static_cast<float>(key));
+  }
+}
+
 TEST(DramPartitionTest, VictimsAreTheColdestOfTheWindowAndDistinct) {
   Rows rows(1, 1 << 20);
   for (int64_t key = 0; key < 64; ++key) {

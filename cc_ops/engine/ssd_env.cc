@@ -73,42 +73,55 @@ class SilentLogger : public leveldb::Logger {
   void Logv(const char*, std::va_list) override {}
 };
 
-// Counts the bytes and says when it is closed.
+// Counts the bytes and says when it is closed. Once an operation has failed all others do: nobody
+// knows what the file holds, and LevelDB may go on to append to its manifest, behind half a record,
+// when a compaction ends after a flush has failed.
 class TrackedFile : public leveldb::WritableFile {
  public:
-  TrackedFile(leveldb::WritableFile* file, std::string path, Mutex* mu, std::set<std::string>* open,
+  // Made before the file is, so that no directory listing shows the file without this knowing of
+  // it.
+  TrackedFile(std::string path, Mutex* mu, std::set<std::string>* open,
               std::atomic<int64_t>* bytes_written)
-      : file_(file), path_(std::move(path)), mu_(mu), open_(open), bytes_written_(bytes_written) {
+      : path_(std::move(path)), mu_(mu), open_(open), bytes_written_(bytes_written) {
     MutexLock lock(mu_);
     open_->insert(path_);
   }
   ~TrackedFile() override {
-    file_.reset();
+    delete file_;
     MutexLock lock(mu_);
     open_->erase(path_);
   }
 
+  leveldb::WritableFile** file() { return &file_; }
+
   leveldb::Status Append(const leveldb::Slice& data) override {
-    TF_HPS_RETURN_IF_FAULT(FileOp::kWrite, path_);
     bytes_written_->fetch_add(static_cast<int64_t>(data.size()), std::memory_order_relaxed);
-    return file_->Append(data);
+    return Try(FileOp::kWrite, [&] { return file_->Append(data); });
   }
   leveldb::Status Close() override { return file_->Close(); }
   leveldb::Status Flush() override {
-    TF_HPS_RETURN_IF_FAULT(FileOp::kWrite, path_);
-    return file_->Flush();
+    return Try(FileOp::kWrite, [&] { return file_->Flush(); });
   }
   leveldb::Status Sync() override {
-    TF_HPS_RETURN_IF_FAULT(FileOp::kSync, path_);
-    return file_->Sync();
+    return Try(FileOp::kSync, [&] { return file_->Sync(); });
   }
 
  private:
-  std::unique_ptr<leveldb::WritableFile> file_;
+  template <typename Operation>
+  leveldb::Status Try(FileOp op, Operation operation) {
+    if (failed_.ok()) {
+      const int fault = InjectedFault(op, path_);
+      failed_ = fault != 0 ? PosixError(path_, fault) : operation();
+    }
+    return failed_;
+  }
+
+  leveldb::WritableFile* file_ = nullptr;  // owned
   const std::string path_;
   Mutex* const mu_;
   std::set<std::string>* const open_;
   std::atomic<int64_t>* const bytes_written_;
+  leveldb::Status failed_;
 };
 
 }  // namespace
@@ -147,10 +160,9 @@ class SsdEnv::Impl : public leveldb::EnvWrapper {
     }
     *result = nullptr;
     TF_HPS_RETURN_IF_FAULT(FileOp::kCreate, path);
-    leveldb::WritableFile* file = nullptr;
-    leveldb::Status status = target()->NewWritableFile(path, &file);
-    *result =
-        status.ok() ? new TrackedFile(file, path, &mu_, &being_written_, &bytes_written_) : nullptr;
+    auto tracked = std::make_unique<TrackedFile>(path, &mu_, &being_written_, &bytes_written_);
+    const leveldb::Status status = target()->NewWritableFile(path, tracked->file());
+    if (status.ok()) *result = tracked.release();
     return status;
   }
 

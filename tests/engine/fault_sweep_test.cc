@@ -72,14 +72,15 @@ class FaultSweepTest : public testing::TestWithParam<int> {
   // Calls `attempt` until it succeeds. What fails must name a path of this test.
   template <typename Attempt>
   void Retry(const char* what, Attempt attempt) {
+    absl::Status status;
     for (int tries = 0; tries < 40; ++tries) {
-      const absl::Status status = attempt();
+      status = attempt();
       if (status.ok()) return;
       ++errors_;
       ASSERT_TRUE(absl::StrContains(status.message(), directory_->path()))
           << what << ": " << status;
     }
-    FAIL() << what << " never succeeded";
+    FAIL() << what << " never succeeded: " << status;
   }
 
   void Open() {

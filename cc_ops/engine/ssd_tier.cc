@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "cc_ops/engine/file_util.h"
+#include "cc_ops/engine/key_hash.h"
 #include "cc_ops/engine/stable_hash.h"
 #include "cc_ops/engine/status_macros.h"
 
@@ -16,6 +17,7 @@ namespace tf_hps {
 namespace {
 
 constexpr int64_t kDropBatch = 4096;
+constexpr int64_t kWriterBatch = 4096;
 constexpr size_t kSsdKeyBytes = 12;
 
 void WriteSsdKey(uint32_t table_id, int64_t key, char* out) {
@@ -135,6 +137,25 @@ absl::Status SsdTier::DropTable(uint32_t table_id) {
     }
     TF_HPS_RETURN_IF_ERROR(it.status());
     TF_HPS_RETURN_IF_ERROR(Write(i, &batch));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SsdTier::Writer::Put(uint32_t table_id, int64_t key, absl::string_view row) {
+  const uint32_t instance = PartitionOf(HashKey(key), static_cast<uint32_t>(batches_.size()));
+  Batch& batch = batches_[instance];
+  batch.Put(table_id, key, row);
+  if (batch.entries() < kWriterBatch) return absl::OkStatus();
+  TF_HPS_RETURN_IF_ERROR(tier_->Write(static_cast<int>(instance), &batch));
+  batch.Clear();
+  return absl::OkStatus();
+}
+
+absl::Status SsdTier::Writer::Finish() {
+  for (size_t i = 0; i < batches_.size(); ++i) {
+    if (batches_[i].empty()) continue;
+    TF_HPS_RETURN_IF_ERROR(tier_->Write(static_cast<int>(i), &batches_[i]));
+    batches_[i].Clear();
   }
   return absl::OkStatus();
 }

@@ -72,6 +72,18 @@ class SsdTier {
     SsdWrites writes_;
   };
 
+  // Writes many rows, each to its key's instance, in batches.
+  class Writer {
+   public:
+    explicit Writer(SsdTier* tier) : tier_(tier), batches_(tier->instances_.size()) {}
+    absl::Status Put(uint32_t table_id, int64_t key, absl::string_view row);
+    absl::Status Finish();  // what is still to be written
+
+   private:
+    SsdTier* const tier_;
+    std::vector<Batch> batches_;
+  };
+
   // Goes through one table's rows in ascending order of their keys, over all instances, as they
   // were when it was made.
   class Scan {

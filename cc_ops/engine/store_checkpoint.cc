@@ -17,14 +17,12 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "cc_ops/engine/key_hash.h"
 #include "cc_ops/engine/status_macros.h"
 #include "cc_ops/engine/store.h"
 
 namespace tf_hps {
 namespace {
 
-constexpr int64_t kCopyBatchRows = 4096;
 constexpr int64_t kMaxCheckpointFiles = 36 * 36 * 36 * 36;
 
 std::string FlatPath(const std::string& prefix, const std::string& save_id, int64_t number) {
@@ -79,22 +77,14 @@ absl::Status StageFiles(const std::string& prefix, const std::string& save_id,
 
 // Copies one table's rows from tier to tier, under another id; returns their number.
 absl::StatusOr<int64_t> CopyRows(SsdTier* from, uint32_t from_id, SsdTier* to, uint32_t to_id) {
-  std::vector<SsdTier::Batch> batches(static_cast<size_t>(to->instances()));
+  SsdTier::Writer writer(to);
   int64_t rows = 0;
   TF_HPS_ASSIGN_OR_RETURN(const std::unique_ptr<SsdTier::Scan> scan, from->NewScan(from_id));
   for (; scan->Valid(); scan->Next(), ++rows) {
-    const uint32_t instance =
-        PartitionOf(HashKey(scan->key()), static_cast<uint32_t>(to->instances()));
-    SsdTier::Batch& batch = batches[instance];
-    batch.Put(to_id, scan->key(), scan->row());
-    if (batch.entries() < kCopyBatchRows) continue;
-    TF_HPS_RETURN_IF_ERROR(to->Write(static_cast<int>(instance), &batch));
-    batch.Clear();
+    TF_HPS_RETURN_IF_ERROR(writer.Put(to_id, scan->key(), scan->row()));
   }
   TF_HPS_RETURN_IF_ERROR(scan->status());
-  for (size_t i = 0; i < batches.size(); ++i) {
-    TF_HPS_RETURN_IF_ERROR(to->Write(static_cast<int>(i), &batches[i]));
-  }
+  TF_HPS_RETURN_IF_ERROR(writer.Finish());
   return rows;
 }
 

@@ -40,13 +40,31 @@ bool TieredTable::HasOptimizer(const OptimizerSpec& optimizer) {
   return optimizer_ == optimizer;
 }
 
-absl::Status TieredTable::SwitchOptimizer(const OptimizerSpec& optimizer, uint32_t state_epoch) {
+absl::Status TieredTable::SettleRows() {
   TF_HPS_RETURN_IF_ERROR(FlushDirty());
+  if (!optimizer_.idle()) return absl::OkStatus();
+  TF_HPS_ASSIGN_OR_RETURN(const auto scan, context_->ssd->NewScan(id_));
+  SsdTier::Writer writer(context_->ssd.get());
+  std::vector<char> row(static_cast<size_t>(layout_.row_bytes()));
+  std::string encoded;
+  for (; scan->Valid(); scan->Next()) {
+    bool fresh_state = false;
+    TF_HPS_RETURN_IF_ERROR(DecodeRow(layout_, state_epoch_, scan->row(), row.data(), &fresh_state));
+    if (fresh_state || IdleSteps(row.data()) == 0) continue;
+    CatchUp(row.data());
+    encoded.clear();
+    EncodeRow(layout_, state_epoch_, row.data(), &encoded);
+    TF_HPS_RETURN_IF_ERROR(writer.Put(id_, scan->key(), encoded));
+  }
+  TF_HPS_RETURN_IF_ERROR(scan->status());
+  return writer.Finish();
+}
+
+void TieredTable::SwitchOptimizer(const OptimizerSpec& optimizer, uint32_t state_epoch) {
   optimizer_ = optimizer;
   read_rule_ = optimizer.ReadRule();
   state_epoch_ = state_epoch;  // rows on SSD of another epoch now read with fresh state
   ResetPartitions();
-  return absl::OkStatus();
 }
 
 absl::Status TieredTable::SumGradients(const Step& step, NonFinite non_finite, int64_t p,
@@ -164,16 +182,17 @@ absl::Status TieredTable::ApplyFirstSteps(absl::Span<const std::unique_ptr<Step>
   for (const auto& step : steps) {
     TieredTable* table = step->table;
     if (table->optimizer_ == optimizer) continue;
-    formers.push_back({table, table->optimizer_, table->state_epoch_});
-    status = table->SwitchOptimizer(optimizer, table->state_epoch_ + 1);
+    status = table->SettleRows();
     if (!status.ok()) break;
+    formers.push_back({table, table->optimizer_, table->state_epoch_});
+    table->SwitchOptimizer(optimizer, table->state_epoch_ + 1);
   }
   if (status.ok()) status = ApplySteps(steps, rule, non_finite, parallel_for);
   if (status.ok()) return status;
   // Nothing of the new epoch has been written: with the former one all rows have their former state
-  // again. Switching back has nothing to flush and cannot fail.
+  // again.
   for (const Former& former : formers) {
-    former.table->SwitchOptimizer(former.optimizer, former.state_epoch).IgnoreError();
+    former.table->SwitchOptimizer(former.optimizer, former.state_epoch);
   }
   return status;
 }

@@ -179,7 +179,10 @@ class TieredTable {
                                       const OptimizerSpec& optimizer, const RuleVariant& rule,
                                       NonFinite non_finite, ParallelFor parallel_for);
   bool HasOptimizer(const OptimizerSpec& optimizer);
-  absl::Status SwitchOptimizer(const OptimizerSpec& optimizer, uint32_t state_epoch)
+  // Puts all rows on SSD, with the weights that they have at the table's step: another optimizer
+  // does not know how they would have moved.
+  absl::Status SettleRows() ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
+  void SwitchOptimizer(const OptimizerSpec& optimizer, uint32_t state_epoch)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
   absl::Status PrepareStep(Step* step, NonFinite non_finite, ParallelFor parallel_for)
       ABSL_SHARED_LOCKS_REQUIRED(context_->gate);

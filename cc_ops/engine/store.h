@@ -101,7 +101,8 @@ class Store {
 
   // Writes `tables`, all of this store, as one consistent point to files
   // "<prefix>.data-hNNNN-of-<save_id>". Files are linked where that is possible, unless the store
-  // has other tables too: then these tables' rows are copied.
+  // has other tables too: then these tables' rows are copied. AlreadyExists: there is a save of
+  // this id.
   absl::Status Save(const std::string& prefix, const std::string& save_id,
                     absl::Span<const NamedTable> tables);
 

@@ -95,6 +95,10 @@ absl::Status Store::Save(const std::string& prefix, const std::string& save_id,
   ExclusivePass pass(&context_->gate);
   TF_HPS_RETURN_IF_ERROR(CheckOpen());
   TF_HPS_RETURN_IF_ERROR(CheckNamedTables(tables));
+  if (const std::string manifest = FlatPath(prefix, save_id, 0); PathExists(manifest)) {
+    return absl::AlreadyExistsError(
+        absl::StrCat(manifest, " is there already; save under another id"));
+  }
   TF_HPS_RETURN_IF_ERROR(CreateDirectories(ParentDirectory(prefix)));
   Snapshot snapshot;
   snapshot.instances = context_->ssd->instances();

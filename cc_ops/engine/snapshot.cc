@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "cc_ops/engine/file_util.h"
 #include "cc_ops/engine/stable_hash.h"
 #include "cc_ops/engine/status_macros.h"
 
@@ -121,7 +122,8 @@ absl::Status ParseLine(absl::string_view text, Snapshot* snapshot) {
   TF_HPS_ASSIGN_OR_RETURN(const Line line, Line::Parse(text));
   if (line.word() == "store") {
     TF_HPS_RETURN_IF_ERROR(line.Get("instances", &snapshot->instances));
-    return line.Get("next_table_id", &snapshot->next_table_id);
+    TF_HPS_RETURN_IF_ERROR(line.Get("next_table_id", &snapshot->next_table_id));
+    return line.Get("dense_step", &snapshot->dense_step);
   }
   if (line.word() == "table") return ParseTable(line, &snapshot->tables.emplace_back());
   if (line.word() == "file") return ParseFile(line, &snapshot->files.emplace_back());
@@ -141,9 +143,21 @@ const Snapshot::Table* Snapshot::FindAlias(absl::string_view alias) const {
   return nullptr;
 }
 
+absl::Status Snapshot::RestoreFiles(const std::string& from, const std::string& to) const {
+  for (int i = 0; i < instances; ++i) {
+    TF_HPS_RETURN_IF_ERROR(CreateDirectories(SsdTier::InstanceDirectory(to, i)));
+  }
+  for (const SsdTier::File& file : files) {
+    TF_HPS_RETURN_IF_ERROR(
+        SsdTier::RestoreFile(file, SsdTier::FilePath(from, file), SsdTier::FilePath(to, file)));
+  }
+  return absl::OkStatus();
+}
+
 std::string Snapshot::ToText() const {
   std::string text =
-      absl::StrCat(kTitle, "\nstore instances=", instances, " next_table_id=", next_table_id, "\n");
+      absl::StrCat(kTitle, "\nstore instances=", instances, " next_table_id=", next_table_id,
+                   " dense_step=", dense_step, "\n");
   for (const Table& table : tables) absl::StrAppend(&text, TableLine(table));
   for (const SsdTier::File& file : files) {
     absl::StrAppend(&text, "file instance=", file.instance, " name=", Quoted(file.name),

@@ -23,10 +23,15 @@ struct Snapshot {
 
   int instances = 0;
   uint32_t next_table_id = 1;
+  int64_t dense_step = 0;
   std::vector<Table> tables;
   std::vector<SsdTier::File> files;
 
   const Table* FindAlias(absl::string_view alias) const;
+
+  // Links or copies the files, which lie in `from` as in a tier's directory, to a new directory
+  // `to`.
+  absl::Status RestoreFiles(const std::string& from, const std::string& to) const;
 
   // Lines of text, the last one a checksum of the others.
   std::string ToText() const;

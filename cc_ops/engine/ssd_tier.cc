@@ -85,6 +85,7 @@ void SsdTier::Batch::Remove(uint32_t table_id, int64_t key) {
 absl::StatusOr<std::unique_ptr<SsdTier>> SsdTier::Open(const std::string& directory,
                                                        const SsdOptions& options) {
   auto tier = std::unique_ptr<SsdTier>(new SsdTier);
+  tier->directory_ = directory;
   const SsdInstance::Options instance_options = {options.write_buffer_bytes,
                                                  options.block_cache_bytes,
                                                  options.max_open_files / options.instances};
@@ -97,6 +98,10 @@ absl::StatusOr<std::unique_ptr<SsdTier>> SsdTier::Open(const std::string& direct
 
 std::string SsdTier::InstanceDirectory(const std::string& directory, int instance) {
   return JoinPath(directory, absl::StrCat("ssd-", instance));
+}
+
+std::string SsdTier::FilePath(const std::string& directory, const File& file) {
+  return JoinPath(InstanceDirectory(directory, file.instance), file.name);
 }
 
 absl::Status SsdTier::Get(int instance, uint32_t table_id, absl::Span<const int64_t> keys,

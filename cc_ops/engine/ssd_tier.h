@@ -112,6 +112,8 @@ class SsdTier {
   SsdTier& operator=(const SsdTier&) = delete;
 
   int instances() const { return static_cast<int>(instances_.size()); }
+  const std::string& directory() const { return directory_; }
+  static std::string FilePath(const std::string& directory, const File& file);
   static std::string InstanceDirectory(const std::string& directory, int instance);
 
   // Looks up keys, which should be in ascending order, and calls found(i, row) for those that are
@@ -138,6 +140,7 @@ class SsdTier {
   absl::Status VisitInstanceFiles(int instance,
                                   absl::FunctionRef<absl::Status(const File& file)> visit);
 
+  std::string directory_;
   std::vector<std::unique_ptr<SsdInstance>> instances_;
 };
 

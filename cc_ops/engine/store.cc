@@ -63,6 +63,8 @@ absl::StatusOr<std::shared_ptr<TieredTable>> Store::AttachLocked(const TableOpti
   const auto it = tables_.find(options.name);
   if (it != tables_.end()) {
     const TableState existing = it->second->GetState();
+    // A restored table has the salt of the one that was saved.
+    if (options.salt.empty()) state.salt = existing.salt;
     if (SameLayout(existing, state)) return it->second;
     return absl::InvalidArgumentError(absl::StrCat(
         "store ", path(), " has a table \"", options.name, "\" with ", LayoutOf(existing),
@@ -117,29 +119,30 @@ absl::Status Store::FlushTables() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<int64_t> Store::Commit() {
-  ExclusivePass pass(&context_->gate);
-  TF_HPS_RETURN_IF_ERROR(CheckOpen());
-  return CommitLocked();
-}
-
 absl::Status Store::Close(bool commit) {
+  {
+    SharedPass pass(&context_->gate);
+    if (context_->ssd == nullptr) return absl::OkStatus();
+  }
+  if (commit && !temporary_) TF_HPS_RETURN_IF_ERROR(Commit().status());
+  MutexLock files(&files_mu_);
   ExclusivePass pass(&context_->gate);
   if (context_->ssd == nullptr) return absl::OkStatus();
-  if (commit && !temporary_) TF_HPS_RETURN_IF_ERROR(CommitLocked().status());
-  FreeEverything();
-  const absl::Status status = RemoveTree(temporary_ ? path() : LiveDirectory());
-  lock_.reset();  // not before: the next owner makes a live directory of its own
-  return status;
-}
-
-void Store::FreeEverything() {
-  for (const auto& weak : exports_) {
-    if (const auto table_export = weak.lock()) table_export->Cancel();
-  }
+  CancelExports();
   for (const auto& [name, table] : tables_) table->Release(/*dropped=*/false);
   tables_.clear();
   context_->ssd.reset();
+  // Before the lock goes: another process may open the store at once.
+  const absl::Status removed = RemoveTree(temporary_ ? path() : LiveDirectory());
+  lock_.reset();
+  return removed;
+}
+
+void Store::CancelExports() {
+  for (const auto& weak : exports_) {
+    if (const auto table_export = weak.lock()) table_export->Cancel();
+  }
+  exports_.clear();
 }
 
 absl::StatusOr<std::shared_ptr<TableExport>> Store::Export(TieredTable* table) {
@@ -161,7 +164,8 @@ std::vector<std::pair<std::string, double>> Store::Stats() {
   {
     SharedPass pass(&context_->gate);
     for (const auto& [name, table] : tables_) tables.push_back(table);
-    stats.emplace_back("store/commit", last_commit_);
+    stats.emplace_back("store/commit", last_commit_.load());
+    stats.emplace_back("store/dense_step", context_->dense_step.load());
     stats.emplace_back("store/bytes_read", context_->ssd ? context_->ssd->bytes_read() : 0);
     stats.emplace_back("store/bytes_written", context_->ssd ? context_->ssd->bytes_written() : 0);
     stats.emplace_back("store/dram_bytes", context_->budget.used());

@@ -5,7 +5,7 @@
 //   <path>/LOCK               locked by the owner
 //   <path>/CURRENT            the number of the last commit, and its checksum
 //   <path>/commits/<number>/  MANIFEST and the LevelDB files of that commit, never written again
-//   <path>/live/              LevelDB's working directories: thrown away and linked anew from the
+//   <path>/live/rows-<i>/     LevelDB's working directories: thrown away and linked anew from the
 //   last commit at every open
 //
 // So a process may be killed at any instant: what it wrote since the last commit is in live/, which
@@ -15,6 +15,7 @@
 #define TF_HPS_CC_OPS_ENGINE_STORE_H_
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -44,6 +45,11 @@ struct StoreOptions {
   std::string eviction = "lfu";
   // Bytes of each LevelDB instance's write buffer; 0: from dram_bytes.
   int64_t write_buffer_bytes = 0;
+  // Commits to keep: the last ones.
+  int64_t keep_commits = 1;
+  // The commit to open at, one of Commits(); 0: the last. The next commit has the number after the
+  // last.
+  int64_t commit = 0;
   // See StoreContext::cache_reads.
   bool cache_reads = false;
 };
@@ -54,7 +60,7 @@ struct TableOptions {
   int dim = 0;
   std::string initializer;  // canonical spec
   int64_t seed = 0;
-  std::string salt;  // empty: the name
+  std::string salt;  // empty: the name, or that of the table that is there
 };
 
 // A table under the name that identifies it in a checkpoint.
@@ -85,9 +91,13 @@ class Store {
 
   std::vector<TableState> Tables();
 
-  // Makes all that has been done so far durable, as one point, and returns its number. Earlier
-  // commits are removed.
+  // Makes all that has been done so far durable, as one point, and returns its number. Operations
+  // on rows wait while rows that changed since the last commit are written, not while files are
+  // synced. All but the last `keep_commits` commits are removed.
   absl::StatusOr<int64_t> Commit();
+
+  // Numbers of the commits that there are, ascending.
+  std::vector<int64_t> Commits();
 
   // Commits if asked to, then frees everything. Closing twice is fine. When the commit fails the
   // store stays open.
@@ -124,34 +134,49 @@ class Store {
   absl::Status FlushTables() ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
   absl::StatusOr<std::shared_ptr<TieredTable>> AttachLocked(const TableOptions& options)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
-  void FreeEverything() ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
 
   // store_commit.cc
   absl::Status OpenLastCommit(const StoreOptions& options)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
-  // What processes left that were killed around a commit.
-  void RemoveOtherCommits() ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
-  absl::Status LinkToLive(const Snapshot& snapshot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
   Snapshot DescribeTables() ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
-  absl::StatusOr<int64_t> CommitLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
+  // Links the ssd tier's files, which must be flushed, into a new directory.
+  absl::Status LinkFiles(const std::string& directory, Snapshot* snapshot)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
+  absl::StatusOr<int64_t> PublishCommit(const std::string& directory, const Snapshot& snapshot)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(files_mu_);
+  std::vector<int64_t> ListCommits() const;
+  void RetainCommits();
   std::string CommitDirectory(int64_t number) const;
   std::string LiveDirectory() const;
+  std::string NewLiveDirectory(absl::string_view purpose);
 
   // store_checkpoint.cc
-  absl::StatusOr<std::unique_ptr<SsdTier>> CopyTables(absl::Span<const NamedTable> tables,
-                                                      const std::string& directory)
+  absl::Status SaveCopies(const std::string& prefix, const std::string& save_id,
+                          const std::string& directory, Snapshot* snapshot)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(files_mu_);
+  absl::StatusOr<std::vector<TableState>> MatchTables(const Snapshot& snapshot,
+                                                      absl::Span<const NamedTable> tables);
+  // Two ways to restore: take the files over, where they make up the whole store, or copy rows.
+  absl::Status Adopt(std::unique_ptr<SsdTier> staged, const Snapshot& snapshot,
+                     absl::Span<const TableState> states, absl::Span<const NamedTable> tables)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
-  absl::Status RestoreFrom(SsdTier* from, const Snapshot& snapshot,
-                           absl::Span<const NamedTable> tables)
+  absl::Status Ingest(SsdTier* from, absl::Span<const TableState> states,
+                      absl::Span<const NamedTable> tables)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
+  void CancelExports() ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
 
   const std::shared_ptr<StoreContext> context_;
   std::unique_ptr<FileLock> lock_ ABSL_GUARDED_BY(context_->gate);
   const bool temporary_;
 
-  SsdOptions ssd_options_;
+  // Held by what makes or takes over files, one at a time: commit, save, restore, close. Before the
+  // gate.
+  Mutex files_mu_;
+  SsdOptions ssd_options_;  // changes under files_mu_ and the gate
+  int64_t keep_commits_ = 1;
+  std::atomic<int64_t> next_live_directory_{0};
+  std::atomic<int64_t> last_commit_{0};
 
-  int64_t last_commit_ ABSL_GUARDED_BY(context_->gate) = 0;
   uint32_t next_table_id_ ABSL_GUARDED_BY(context_->gate) = 1;
   // Changed only in exclusive mode.
   std::map<std::string, std::shared_ptr<TieredTable>> tables_ ABSL_GUARDED_BY(context_->gate);

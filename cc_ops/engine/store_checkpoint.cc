@@ -37,21 +37,21 @@ std::string ParentDirectory(const std::string& path) {
   return parent.empty() ? "." : parent;
 }
 
-// Writes a tier's files and the manifest that lists them.
-absl::Status WriteFlatFiles(SsdTier* tier, const std::string& directory, const std::string& prefix,
-                            const std::string& save_id, Snapshot* snapshot) {
-  TF_HPS_RETURN_IF_ERROR(tier->VisitFiles([&](const SsdTier::File& file) {
-    snapshot->files.push_back(file);
-    const int64_t number = static_cast<int64_t>(snapshot->files.size());
-    if (number >= kMaxCheckpointFiles) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat(prefix, ": a checkpoint holds at most ", kMaxCheckpointFiles, " files"));
-    }
-    const std::string from =
-        JoinPath(SsdTier::InstanceDirectory(directory, file.instance), file.name);
-    return SsdTier::SaveFile(file, from, FlatPath(prefix, save_id, number));
-  }));
-  TF_HPS_RETURN_IF_ERROR(WriteFileAtomically(FlatPath(prefix, save_id, 0), snapshot->ToText()));
+// Links or copies the files of a snapshot from `directory`, and writes the manifest that lists
+// them.
+absl::Status WriteFlatFiles(const Snapshot& snapshot, const std::string& directory,
+                            const std::string& prefix, const std::string& save_id) {
+  if (static_cast<int64_t>(snapshot.files.size()) >= kMaxCheckpointFiles) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(prefix, ": a checkpoint holds at most ", kMaxCheckpointFiles, " files"));
+  }
+  for (size_t i = 0; i < snapshot.files.size(); ++i) {
+    const SsdTier::File& file = snapshot.files[i];
+    TF_HPS_RETURN_IF_ERROR(
+        SsdTier::SaveFile(file, SsdTier::FilePath(directory, file),
+                          FlatPath(prefix, save_id, static_cast<int64_t>(i) + 1)));
+  }
+  TF_HPS_RETURN_IF_ERROR(WriteFileAtomically(FlatPath(prefix, save_id, 0), snapshot.ToText()));
   return SyncDirectory(ParentDirectory(prefix));
 }
 
@@ -66,11 +66,9 @@ absl::Status StageFiles(const std::string& prefix, const std::string& save_id,
     TF_HPS_RETURN_IF_ERROR(CreateDirectories(SsdTier::InstanceDirectory(directory, i)));
   }
   for (size_t i = 0; i < snapshot.files.size(); ++i) {
-    const SsdTier::File& file = snapshot.files[i];
     const std::string from = FlatPath(prefix, save_id, static_cast<int64_t>(i) + 1);
-    const std::string to =
-        JoinPath(SsdTier::InstanceDirectory(directory, file.instance), file.name);
-    TF_HPS_RETURN_IF_ERROR(SsdTier::RestoreFile(file, from, to));
+    TF_HPS_RETURN_IF_ERROR(SsdTier::RestoreFile(snapshot.files[i], from,
+                                                SsdTier::FilePath(directory, snapshot.files[i])));
   }
   return absl::OkStatus();
 }
@@ -92,76 +90,94 @@ absl::StatusOr<int64_t> CopyRows(SsdTier* from, uint32_t from_id, SsdTier* to, u
 
 absl::Status Store::Save(const std::string& prefix, const std::string& save_id,
                          absl::Span<const NamedTable> tables) {
-  ExclusivePass pass(&context_->gate);
-  TF_HPS_RETURN_IF_ERROR(CheckOpen());
-  TF_HPS_RETURN_IF_ERROR(CheckNamedTables(tables));
+  MutexLock files(&files_mu_);
   if (const std::string manifest = FlatPath(prefix, save_id, 0); PathExists(manifest)) {
     return absl::AlreadyExistsError(
         absl::StrCat(manifest, " is there already; save under another id"));
   }
-  TF_HPS_RETURN_IF_ERROR(CreateDirectories(ParentDirectory(prefix)));
   Snapshot snapshot;
-  snapshot.instances = context_->ssd->instances();
-  snapshot.next_table_id = next_table_id_;
-  for (const NamedTable& named : tables) {
-    TF_HPS_RETURN_IF_ERROR(named.table->FlushDirty());
-    snapshot.tables.push_back({named.name, named.table->GetState()});
+  bool has_other_tables = false;
+  const std::string scratch = NewLiveDirectory("save");
+  const auto remove = absl::MakeCleanup([&] { RemoveTree(scratch).IgnoreError(); });
+  {
+    ExclusivePass pass(&context_->gate);
+    TF_HPS_RETURN_IF_ERROR(CheckOpen());
+    TF_HPS_RETURN_IF_ERROR(CheckNamedTables(tables));
+    for (const NamedTable& named : tables) TF_HPS_RETURN_IF_ERROR(named.table->FlushDirty());
+    snapshot = DescribeTables();
+    has_other_tables = tables.size() < tables_.size();
+    snapshot.tables.clear();
+    for (const NamedTable& named : tables) {
+      snapshot.tables.push_back({named.name, named.table->GetState()});
+    }
+    TF_HPS_RETURN_IF_ERROR(LinkFiles(scratch, &snapshot));
   }
-  absl::Status status;
-  if (tables.size() == tables_.size()) {
-    status = WriteFlatFiles(context_->ssd.get(), LiveDirectory(), prefix, save_id, &snapshot);
-  } else {
-    const std::string scratch = JoinPath(LiveDirectory(), absl::StrCat("save-", save_id));
-    const auto remove = absl::MakeCleanup([&] { RemoveTree(scratch).IgnoreError(); });
-    TF_HPS_ASSIGN_OR_RETURN(const std::unique_ptr<SsdTier> copy, CopyTables(tables, scratch));
-    status = WriteFlatFiles(copy.get(), scratch, prefix, save_id, &snapshot);
-  }
+  // From here on rows may change again: the linked files do not.
+  TF_HPS_RETURN_IF_ERROR(CreateDirectories(ParentDirectory(prefix)));
+  const absl::Status status = has_other_tables ? SaveCopies(prefix, save_id, scratch, &snapshot)
+                                               : WriteFlatFiles(snapshot, scratch, prefix, save_id);
   if (!status.ok()) RemoveSave(prefix, save_id, static_cast<int64_t>(snapshot.files.size()));
   return status;
 }
 
-absl::StatusOr<std::unique_ptr<SsdTier>> Store::CopyTables(absl::Span<const NamedTable> tables,
-                                                           const std::string& directory) {
-  TF_HPS_RETURN_IF_ERROR(RemoveTree(directory));
-  TF_HPS_ASSIGN_OR_RETURN(std::unique_ptr<SsdTier> copy, SsdTier::Open(directory, ssd_options_));
-  for (const NamedTable& named : tables) {
-    const uint32_t id = named.table->GetState().id;
-    TF_HPS_RETURN_IF_ERROR(CopyRows(context_->ssd.get(), id, copy.get(), id).status());
+absl::Status Store::SaveCopies(const std::string& prefix, const std::string& save_id,
+                               const std::string& directory, Snapshot* snapshot) {
+  const std::string scratch = JoinPath(directory, "copy");
+  TF_HPS_ASSIGN_OR_RETURN(const std::unique_ptr<SsdTier> all,
+                          SsdTier::Open(directory, ssd_options_));
+  TF_HPS_ASSIGN_OR_RETURN(const std::unique_ptr<SsdTier> copy,
+                          SsdTier::Open(scratch, ssd_options_));
+  for (const Snapshot::Table& table : snapshot->tables) {
+    TF_HPS_RETURN_IF_ERROR(
+        CopyRows(all.get(), table.state.id, copy.get(), table.state.id).status());
   }
-  return copy;
+  const std::string linked = JoinPath(directory, "linked");
+  snapshot->files.clear();
+  for (int i = 0; i < snapshot->instances; ++i) {
+    TF_HPS_RETURN_IF_ERROR(CreateDirectories(SsdTier::InstanceDirectory(linked, i)));
+  }
+  TF_HPS_RETURN_IF_ERROR(copy->VisitFiles([&](const SsdTier::File& file) {
+    snapshot->files.push_back(file);
+    return SsdTier::SaveFile(file, SsdTier::FilePath(scratch, file),
+                             SsdTier::FilePath(linked, file));
+  }));
+  return WriteFlatFiles(*snapshot, linked, prefix, save_id);
 }
 
 absl::Status Store::Restore(const std::string& prefix, const std::string& save_id,
                             absl::Span<const NamedTable> tables) {
+  MutexLock files(&files_mu_);
   ExclusivePass pass(&context_->gate);
   TF_HPS_RETURN_IF_ERROR(CheckOpen());
   TF_HPS_RETURN_IF_ERROR(CheckNamedTables(tables));
   const std::string manifest = FlatPath(prefix, save_id, 0);
   TF_HPS_ASSIGN_OR_RETURN(const std::string text, ReadFile(manifest));
   TF_HPS_ASSIGN_OR_RETURN(const Snapshot snapshot, Snapshot::Parse(text, manifest));
-  const std::string scratch = JoinPath(LiveDirectory(), absl::StrCat("restore-", save_id));
-  const auto remove = absl::MakeCleanup([&] { RemoveTree(scratch).IgnoreError(); });
+  const std::string staging = NewLiveDirectory("rows");
   const auto restore = [&]() -> absl::Status {
-    TF_HPS_RETURN_IF_ERROR(RemoveTree(scratch));
-    TF_HPS_RETURN_IF_ERROR(StageFiles(prefix, save_id, snapshot, scratch));
+    TF_HPS_ASSIGN_OR_RETURN(const std::vector<TableState> states, MatchTables(snapshot, tables));
+    TF_HPS_RETURN_IF_ERROR(StageFiles(prefix, save_id, snapshot, staging));
     SsdOptions options = ssd_options_;
     options.instances = snapshot.instances;
-    TF_HPS_ASSIGN_OR_RETURN(const std::unique_ptr<SsdTier> staged, SsdTier::Open(scratch, options));
-    return RestoreFrom(staged.get(), snapshot, tables);
+    TF_HPS_ASSIGN_OR_RETURN(std::unique_ptr<SsdTier> staged, SsdTier::Open(staging, options));
+    const bool all = tables.size() == tables_.size() &&
+                     static_cast<uint32_t>(snapshot.instances) <= context_->partitions;
+    return all ? Adopt(std::move(staged), snapshot, states, tables)
+               : Ingest(staged.get(), states, tables);
   };
   const absl::Status status = restore();
-  if (status.ok()) return status;
+  if (context_->ssd->directory() != staging) RemoveTree(staging).IgnoreError();
+  if (status.ok()) {
+    context_->dense_step = snapshot.dense_step;
+    return status;
+  }
   return absl::Status(status.code(), absl::StrCat("checkpoint ", prefix, " (save id ", save_id,
                                                   "): ", status.message()));
 }
 
-absl::Status Store::RestoreFrom(SsdTier* from, const Snapshot& snapshot,
-                                absl::Span<const NamedTable> tables) {
-  // Rows come in under new ids, so that a failure leaves the tables as they are.
+absl::StatusOr<std::vector<TableState>> Store::MatchTables(const Snapshot& snapshot,
+                                                           absl::Span<const NamedTable> tables) {
   std::vector<TableState> states;
-  auto undo = absl::MakeCleanup([&] {
-    for (const TableState& state : states) context_->ssd->DropTable(state.id).IgnoreError();
-  });
   for (const NamedTable& named : tables) {
     const Snapshot::Table* saved = snapshot.FindAlias(named.name);
     if (saved == nullptr) {
@@ -173,21 +189,48 @@ absl::Status Store::RestoreFrom(SsdTier* from, const Snapshot& snapshot,
                        ", and is to be restored into table \"", named.table->name(), "\" with dim ",
                        named.table->dim()));
     }
-    TableState state = saved->state;
-    state.name = named.table->name();
-    state.id = next_table_id_++;
-    states.push_back(state);
+    states.push_back(saved->state);
+    states.back().name = named.table->name();
+  }
+  return states;
+}
+
+absl::Status Store::Adopt(std::unique_ptr<SsdTier> staged, const Snapshot& snapshot,
+                          absl::Span<const TableState> states,
+                          absl::Span<const NamedTable> tables) {
+  const std::string former = context_->ssd->directory();
+  CancelExports();
+  ssd_options_.instances = snapshot.instances;
+  context_->ssd = std::move(staged);
+  next_table_id_ = std::max(next_table_id_, snapshot.next_table_id);
+  for (size_t i = 0; i < tables.size(); ++i) {
+    TF_HPS_RETURN_IF_ERROR(tables[i].table->Reset(states[i]));
+  }
+  RemoveTree(former).IgnoreError();  // what is left of it goes when the store is closed
+  return absl::OkStatus();
+}
+
+absl::Status Store::Ingest(SsdTier* from, absl::Span<const TableState> states,
+                           absl::Span<const NamedTable> tables) {
+  // Rows come in under new ids, so that a failure leaves the tables as they are.
+  std::vector<TableState> renumbered;
+  auto undo = absl::MakeCleanup([&] {
+    for (const TableState& state : renumbered) context_->ssd->DropTable(state.id).IgnoreError();
+  });
+  for (const TableState& state : states) {
+    renumbered.push_back(state);
+    renumbered.back().id = next_table_id_++;
     TF_HPS_ASSIGN_OR_RETURN(const int64_t rows,
-                            CopyRows(from, saved->state.id, context_->ssd.get(), state.id));
+                            CopyRows(from, state.id, context_->ssd.get(), renumbered.back().id));
     if (rows != state.rows) {
-      return absl::DataLossError(
-          absl::StrCat("table \"", named.name, "\" has ", rows, " rows, expected ", state.rows));
+      return absl::DataLossError(absl::StrCat("the table to be restored as \"", state.name,
+                                              "\" has ", rows, " rows, expected ", state.rows));
     }
   }
   std::move(undo).Cancel();
   for (size_t i = 0; i < tables.size(); ++i) {
     const uint32_t old_id = tables[i].table->GetState().id;
-    TF_HPS_RETURN_IF_ERROR(tables[i].table->Reset(states[i]));
+    TF_HPS_RETURN_IF_ERROR(tables[i].table->Reset(renumbered[i]));
     // Rows left under an id that no table has any more take room, no more.
     context_->ssd->DropTable(old_id).IgnoreError();
   }

@@ -156,80 +156,115 @@ std::string Store::CommitDirectory(int64_t number) const {
 
 std::string Store::LiveDirectory() const { return JoinPath(path(), "live"); }
 
+std::string Store::NewLiveDirectory(absl::string_view purpose) {
+  return JoinPath(LiveDirectory(), absl::StrCat(purpose, "-", next_live_directory_++));
+}
+
 absl::Status Store::OpenLastCommit(const StoreOptions& options) {
   TF_HPS_ASSIGN_OR_RETURN(last_commit_, ReadCurrent(path()));
+  const int64_t number = options.commit > 0 ? options.commit : last_commit_.load();
+  if (options.commit > 0 && !PathExists(CommitDirectory(number))) {
+    return absl::NotFoundError(absl::StrCat("store ", path(), " has no commit ", number,
+                                            " (any more); its last one is ", last_commit_.load()));
+  }
   TF_HPS_RETURN_IF_ERROR(RemoveTree(LiveDirectory()));
-  TF_HPS_RETURN_IF_ERROR(CreateDirectories(LiveDirectory()));
+  const std::string directory = NewLiveDirectory("rows");
+  TF_HPS_RETURN_IF_ERROR(CreateDirectories(directory));
   Snapshot snapshot;
   snapshot.instances = DefaultInstances();
-  if (last_commit_ > 0) {
-    const std::string manifest = JoinPath(CommitDirectory(last_commit_), "MANIFEST");
+  if (number > 0) {
+    const std::string manifest = JoinPath(CommitDirectory(number), "MANIFEST");
     TF_HPS_ASSIGN_OR_RETURN(const std::string text, ReadFile(manifest));
     TF_HPS_ASSIGN_OR_RETURN(snapshot, Snapshot::Parse(text, manifest));
-    TF_HPS_RETURN_IF_ERROR(LinkToLive(snapshot));
+    TF_HPS_RETURN_IF_ERROR(snapshot.RestoreFiles(CommitDirectory(number), directory));
   }
   ssd_options_ = SsdOptionsFor(options, snapshot.instances);
   context_->ChoosePartitions(snapshot.instances);
-  TF_HPS_ASSIGN_OR_RETURN(context_->ssd, SsdTier::Open(LiveDirectory(), ssd_options_));
+  context_->dense_step = snapshot.dense_step;
+  TF_HPS_ASSIGN_OR_RETURN(context_->ssd, SsdTier::Open(directory, ssd_options_));
   next_table_id_ = snapshot.next_table_id;
   for (const Snapshot::Table& table : snapshot.tables) {
     TF_HPS_ASSIGN_OR_RETURN(tables_[table.state.name], TieredTable::Create(context_, table.state));
   }
-  RemoveOtherCommits();
+  keep_commits_ = options.keep_commits;
+  RetainCommits();
   return absl::OkStatus();
 }
 
-void Store::RemoveOtherCommits() {
-  const std::string commits = JoinPath(path(), "commits");
-  const absl::StatusOr<std::vector<std::string>> names = ListDirectory(commits);
-  if (!names.ok()) return;  // there are none
+std::vector<int64_t> Store::ListCommits() const {
+  std::vector<int64_t> numbers;
+  const absl::StatusOr<std::vector<std::string>> names = ListDirectory(JoinPath(path(), "commits"));
+  if (!names.ok()) return numbers;  // none was made yet
   for (const std::string& name : *names) {
-    const std::string commit = JoinPath(commits, name);
-    if (commit != CommitDirectory(last_commit_)) RemoveTree(commit).IgnoreError();
+    int64_t number;
+    if (absl::SimpleAtoi(name, &number)) numbers.push_back(number);
   }
+  std::sort(numbers.begin(), numbers.end());
+  return numbers;
 }
 
-absl::Status Store::LinkToLive(const Snapshot& snapshot) {
-  for (int i = 0; i < snapshot.instances; ++i) {
-    TF_HPS_RETURN_IF_ERROR(CreateDirectories(SsdTier::InstanceDirectory(LiveDirectory(), i)));
+std::vector<int64_t> Store::Commits() {
+  SharedPass pass(&context_->gate);
+  std::vector<int64_t> numbers = ListCommits();
+  while (!numbers.empty() && numbers.back() > last_commit_) numbers.pop_back();
+  return numbers;
+}
+
+void Store::RetainCommits() {
+  std::vector<int64_t> numbers = ListCommits();
+  // One beyond the last did not come about.
+  int64_t kept = 0;
+  for (auto it = numbers.rbegin(); it != numbers.rend(); ++it) {
+    const bool keep = *it <= last_commit_ && (kept < keep_commits_ || *it == last_commit_);
+    if (keep) {
+      ++kept;
+    } else {
+      RemoveTree(CommitDirectory(*it)).IgnoreError();  // nobody looks at it any more
+    }
   }
-  const std::string commit = CommitDirectory(last_commit_);
-  for (const SsdTier::File& file : snapshot.files) {
-    const std::string from = JoinPath(SsdTier::InstanceDirectory(commit, file.instance), file.name);
-    const std::string to =
-        JoinPath(SsdTier::InstanceDirectory(LiveDirectory(), file.instance), file.name);
-    TF_HPS_RETURN_IF_ERROR(SsdTier::RestoreFile(file, from, to));
-  }
-  return absl::OkStatus();
 }
 
 Snapshot Store::DescribeTables() {
   Snapshot snapshot;
   snapshot.instances = context_->ssd->instances();
   snapshot.next_table_id = next_table_id_;
+  snapshot.dense_step = context_->dense_step;
   for (const auto& [name, table] : tables_) snapshot.tables.push_back({name, table->GetState()});
   return snapshot;
 }
 
-absl::StatusOr<int64_t> Store::CommitLocked() {
+absl::StatusOr<int64_t> Store::Commit() {
+  MutexLock files(&files_mu_);
   StageTimer timer(context_.get(), Stage::kCommit);
-  TF_HPS_RETURN_IF_ERROR(FlushTables());
-  const int64_t number = last_commit_ + 1;
-  const std::string directory = CommitDirectory(number);
-  TF_HPS_RETURN_IF_ERROR(RemoveTree(directory));  // of a commit that did not come about
-  auto discard = absl::MakeCleanup([&] { RemoveTree(directory).IgnoreError(); });
-  Snapshot snapshot = DescribeTables();
-  for (int i = 0; i < snapshot.instances; ++i) {
+  Snapshot snapshot;
+  std::string directory;
+  {
+    ExclusivePass pass(&context_->gate);
+    TF_HPS_RETURN_IF_ERROR(CheckOpen());
+    directory = CommitDirectory(last_commit_ + 1);
+    TF_HPS_RETURN_IF_ERROR(RemoveTree(directory));  // of a commit that did not come about
+    TF_HPS_RETURN_IF_ERROR(FlushTables());
+    snapshot = DescribeTables();
+    TF_HPS_RETURN_IF_ERROR(LinkFiles(directory, &snapshot));
+  }
+  return PublishCommit(directory, snapshot);
+}
+
+absl::Status Store::LinkFiles(const std::string& directory, Snapshot* snapshot) {
+  const std::string from = context_->ssd->directory();
+  for (int i = 0; i < snapshot->instances; ++i) {
     TF_HPS_RETURN_IF_ERROR(CreateDirectories(SsdTier::InstanceDirectory(directory, i)));
   }
-  TF_HPS_RETURN_IF_ERROR(context_->ssd->VisitFiles([&](const SsdTier::File& file) {
-    const std::string from =
-        JoinPath(SsdTier::InstanceDirectory(LiveDirectory(), file.instance), file.name);
-    const std::string to =
-        JoinPath(SsdTier::InstanceDirectory(directory, file.instance), file.name);
-    snapshot.files.push_back(file);
-    return SsdTier::SaveFile(file, from, to);
-  }));
+  return context_->ssd->VisitFiles([&](const SsdTier::File& file) {
+    snapshot->files.push_back(file);
+    return SsdTier::SaveFile(file, SsdTier::FilePath(from, file),
+                             SsdTier::FilePath(directory, file));
+  });
+}
+
+absl::StatusOr<int64_t> Store::PublishCommit(const std::string& directory,
+                                             const Snapshot& snapshot) {
+  const int64_t number = last_commit_ + 1;
   for (int i = 0; i < snapshot.instances; ++i) {
     TF_HPS_RETURN_IF_ERROR(SyncDirectory(SsdTier::InstanceDirectory(directory, i)));
   }
@@ -239,17 +274,14 @@ absl::StatusOr<int64_t> Store::CommitLocked() {
   const absl::Status published =
       WriteFileAtomically(JoinPath(path(), "CURRENT"), CurrentText(number));
   if (!published.ok()) {
-    // The rename may have happened and only the sync after it failed: then the new commit must
-    // stay.
+    // The rename may have happened and only the sync after it failed: then the new commit is the
+    // last.
     const absl::StatusOr<int64_t> current = ReadCurrent(path());
-    if (current.ok() && *current == last_commit_) return published;
-    std::move(discard).Cancel();
-    last_commit_ = number;
+    if (!current.ok() || *current != last_commit_) last_commit_ = number;
     return published;
   }
-  std::move(discard).Cancel();
-  RemoveTree(CommitDirectory(last_commit_)).IgnoreError();  // nobody looks at it any more
   last_commit_ = number;
+  RetainCommits();
   return number;
 }
 

@@ -48,6 +48,9 @@ struct StoreContext {
   // Null once the store is closed. Exports hold it beyond that only until they are cancelled.
   std::shared_ptr<SsdTier> ssd ABSL_GUARDED_BY(gate);
 
+  // Steps of the optimizer that trains the dense weights beside the tables, as of the last update.
+  std::atomic<int64_t> dense_step{0};
+
   std::atomic<int64_t> stage_nanoseconds[kStages] = {};
 
   // Partitions of each table: a power of two, at least as many as LevelDB instances (see

@@ -200,7 +200,8 @@ absl::Status TieredTable::ApplyFirstSteps(absl::Span<const std::unique_ptr<Step>
 absl::Status TieredTable::ApplyGradients(absl::Span<const Gradients> gradients,
                                          const OptimizerSpec& optimizer,
                                          absl::Span<const float> hyperparameters,
-                                         NonFinite non_finite, ParallelFor parallel_for) {
+                                         NonFinite non_finite, ParallelFor parallel_for,
+                                         int64_t dense_step) {
   TF_HPS_ASSIGN_OR_RETURN(const RuleVariant rule, optimizer.Bind(hyperparameters));
   const std::vector<std::unique_ptr<Step>> steps = GroupByTable(gradients);
   std::set<StoreContext*> contexts;
@@ -237,6 +238,9 @@ absl::Status TieredTable::ApplyGradients(absl::Span<const Gradients> gradients,
                          optimizer.ToString(), " was about to start; nothing was updated"));
       }
       TF_HPS_RETURN_IF_ERROR(ApplySteps(steps, rule, non_finite, parallel_for));
+    }
+    for (StoreContext* context : contexts) {
+      if (dense_step > 0) context->dense_step.store(dense_step, std::memory_order_relaxed);
     }
   }
   for (const auto& step : steps) step->table->ReportPressure();

@@ -84,7 +84,7 @@ class TieredTable {
   static absl::Status ApplyGradients(absl::Span<const Gradients> gradients,
                                      const OptimizerSpec& optimizer,
                                      absl::Span<const float> hyperparameters, NonFinite non_finite,
-                                     ParallelFor parallel_for);
+                                     ParallelFor parallel_for, int64_t dense_step = 0);
 
   // Names and values of counters, "dram/hits" and so on.
   void AppendStats(std::vector<std::pair<std::string, double>>* stats);

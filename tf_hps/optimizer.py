@@ -157,6 +157,7 @@ class HPSOptimizer(tf_keras.optimizers.Optimizer):
                 keys=[tf.cast(gradient.indices, tf.int64) for gradient in gradients],
                 grads=[gradient.values for gradient in gradients],
                 hyperparameters=hyperparameters,
+                dense_step=tf.cast(self._inner.iterations, tf.int64) + 1,
                 optimizer=rule,
                 non_finite=self._non_finite,
             )

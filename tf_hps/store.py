@@ -12,6 +12,7 @@ from tensorflow.python.eager import context
 
 from tf_hps import _ops
 from tf_hps._bytes import parse_bytes
+from tf_hps._inputs import positive_int
 
 _EVICTIONS = ("lfu", "lru")
 
@@ -38,6 +39,10 @@ class Store(tf.saved_model.experimental.TrackableResource):
       hbm_bytes: GPU memory for rows, likewise. This release has no such tier: 0.
       eviction: which rows leave memory first: "lfu" (the least frequently used) or
         "lru" (the least recently used).
+      keep_commits: how many of the last commits stay on SSD, an int from 1. Commits share
+        the files of rows that did not change.
+      commit: the commit to open at, one of `commits`; None: the last. What was committed
+        after it stays until `keep_commits` later ones have been made.
 
     Raises:
       ValueError: if a budget or `eviction` cannot be understood.
@@ -47,7 +52,15 @@ class Store(tf.saved_model.experimental.TrackableResource):
     """
 
     def __init__(
-        self, path=None, dram_bytes="2GiB", hbm_bytes=0, eviction="lfu", *, _cache_reads=False
+        self,
+        path=None,
+        dram_bytes="2GiB",
+        hbm_bytes=0,
+        eviction="lfu",
+        *,
+        keep_commits=1,
+        commit=None,
+        _cache_reads=False,
     ):
         super().__init__(device="CPU:0")
         if eviction not in _EVICTIONS:
@@ -64,6 +77,8 @@ class Store(tf.saved_model.experimental.TrackableResource):
             self._resource_handle = _ops.ops.tf_hps_store_handle(
                 path="" if path is None else _local_path(path),
                 cache_reads=_cache_reads,
+                keep_commits=positive_int(keep_commits, "keep_commits"),
+                commit=0 if commit is None else positive_int(commit, "commit"),
                 shared_name=self._shared_name,
                 **self._options,
             )
@@ -128,6 +143,21 @@ class Store(tf.saved_model.experimental.TrackableResource):
         """
         with eager(), _ops.readable_errors():
             return int(_ops.ops.tf_hps_store_commit(self._open_handle()))
+
+    @property
+    def commits(self):
+        """Numbers of the commits that the store can be opened at, a list of ints, ascending."""
+        with eager(), _ops.readable_errors():
+            return _ops.ops.tf_hps_store_commits(self._open_handle()).numpy().tolist()
+
+    @property
+    def dense_step(self):
+        """The optimizer's `iterations` after the last update of tables here, an int.
+
+        A commit holds it: a store reopened after a crash says how far the rows are trained,
+        so that dense weights of the same step can be put beside them.
+        """
+        return self.stats()["store"]["dense_step"]
 
     def stats(self):
         """Returns counters since the store was opened.

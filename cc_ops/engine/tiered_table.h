@@ -80,7 +80,7 @@ class TieredTable {
 
   // One optimizer step on all of `gradients`, which may name a table several times; duplicate keys
   // are summed in the order in which they stand. Nothing has changed when it fails. All tables live
-  // in open stores.
+  // in open stores. `dense_step`, if positive, is the step of the dense weights that goes with it.
   static absl::Status ApplyGradients(absl::Span<const Gradients> gradients,
                                      const OptimizerSpec& optimizer,
                                      absl::Span<const float> hyperparameters, NonFinite non_finite,

@@ -37,6 +37,8 @@ class StoreHandleOp : public OpKernel {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("hbm_bytes", &hbm_bytes));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("eviction", &options_.eviction));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("cache_reads", &options_.cache_reads));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("keep_commits", &options_.keep_commits));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("commit", &options_.commit));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("shared_name", &shared_name_));
     OP_REQUIRES(
         ctx, hbm_bytes == 0,
@@ -88,6 +90,20 @@ class StoreCommitOp : public OpKernel {
     Tensor* commit = nullptr;
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, TensorShape({}), &commit));
     commit->scalar<int64_t>()() = number;
+  }
+};
+
+class StoreCommitsOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* ctx) override {
+    OP_REQUIRES_VALUE(const auto resource, ctx, FindResource<StoreResource>(ctx, ctx->input(0)));
+    const std::vector<int64_t> numbers = resource->store->Commits();
+    Tensor* commits = nullptr;
+    const TensorShape shape({static_cast<int64_t>(numbers.size())});
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, shape, &commits));
+    std::copy(numbers.begin(), numbers.end(), commits->flat<int64_t>().data());
   }
 };
 
@@ -155,6 +171,7 @@ class StoreTablesOp : public OpKernel {
 
 REGISTER_KERNEL_BUILDER(Name("TfHps>StoreHandle").Device(DEVICE_CPU), StoreHandleOp);
 REGISTER_KERNEL_BUILDER(Name("TfHps>StoreCommit").Device(DEVICE_CPU), StoreCommitOp);
+REGISTER_KERNEL_BUILDER(Name("TfHps>StoreCommits").Device(DEVICE_CPU), StoreCommitsOp);
 REGISTER_KERNEL_BUILDER(Name("TfHps>StoreClose").Device(DEVICE_CPU), StoreCloseOp);
 REGISTER_KERNEL_BUILDER(Name("TfHps>StoreStats").Device(DEVICE_CPU), StoreStatsOp);
 REGISTER_KERNEL_BUILDER(Name("TfHps>StorePath").Device(DEVICE_CPU), StorePathOp);

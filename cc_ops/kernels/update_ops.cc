@@ -53,14 +53,16 @@ class ApplyGradientsOp : public OpKernel {
       gradients.push_back({resource->table.get(), table_keys, grads[i].flat<float>().data()});
       resources.push_back(std::move(resource));
     }
-    const Tensor& hyperparameters = ctx->input(ctx->num_inputs() - 1);
+    const Tensor& hyperparameters = ctx->input(ctx->num_inputs() - 2);
+    const Tensor& dense_step = ctx->input(ctx->num_inputs() - 1);
     OP_REQUIRES_OK(ctx, CheckRank(hyperparameters, "hyperparameters", 1));
+    OP_REQUIRES_OK(ctx, CheckRank(dense_step, "dense_step", 0));
     const OpParallelFor parallel_for(ctx);
-    OP_REQUIRES_OK(
-        ctx, TieredTable::ApplyGradients(gradients, optimizer_,
-                                         absl::MakeConstSpan(hyperparameters.flat<float>().data(),
-                                                             hyperparameters.NumElements()),
-                                         non_finite_, parallel_for));
+    OP_REQUIRES_OK(ctx, TieredTable::ApplyGradients(
+                            gradients, optimizer_,
+                            absl::MakeConstSpan(hyperparameters.flat<float>().data(),
+                                                hyperparameters.NumElements()),
+                            non_finite_, parallel_for, dense_step.scalar<int64_t>()()));
   }
 
  private:

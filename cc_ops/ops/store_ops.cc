@@ -34,6 +34,8 @@ REGISTER_OP("TfHps>StoreHandle")
     .Attr("hbm_bytes: int >= 0")
     .Attr("eviction: {'lfu', 'lru'}")
     .Attr("cache_reads: bool = false")
+    .Attr("keep_commits: int >= 1 = 1")
+    .Attr("commit: int >= 0 = 0")
     .Attr("shared_name: string")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::ScalarShape)
@@ -51,6 +53,8 @@ dram_bytes: bytes of DRAM for rows, their state and index, of all tables togethe
 hbm_bytes: bytes of GPU memory, likewise. This build has no GPU tier: 0, else InvalidArgument.
 eviction: which rows leave DRAM first: the least frequently or the least recently used.
 cache_reads: whether lookups outside training keep in DRAM what they read from SSD, for serving.
+keep_commits: how many of the last commits stay.
+commit: the commit to open at; 0 is the last. NotFound if there is none of that number (any more).
 shared_name: name of the resource on its device; unique for each store.
 )doc");
 
@@ -66,6 +70,18 @@ When it fails, with an error that names the path, the former commit holds.
 
 store: resource [].
 commit: int64 []. The commit's number, which grows by 1.
+)doc");
+
+REGISTER_OP("TfHps>StoreCommits")
+    .Input("store: resource")
+    .Output("commits: int64")
+    .SetIsStateful()
+    .SetShapeFn(VectorsOfScalar)
+    .Doc(R"doc(
+Lists the commits that a store can be opened at.
+
+store: resource [].
+commits: int64 [n]. Numbers, ascending.
 )doc");
 
 REGISTER_OP("TfHps>StoreClose")

@@ -25,6 +25,7 @@ REGISTER_OP("TfHps>ApplyGradients")
     .Input("keys: N * int64")
     .Input("grads: N * float")
     .Input("hyperparameters: float")
+    .Input("dense_step: int64")
     .Attr("N: int >= 1")
     .Attr("optimizer: string")
     .Attr("non_finite: {'error', 'skip', 'propagate'} = 'error'")
@@ -37,7 +38,8 @@ REGISTER_OP("TfHps>ApplyGradients")
         TF_RETURN_IF_ERROR(c->WithRank(c->input(i), 0, &unused));
         TF_RETURN_IF_ERROR(CheckPair(c, n + i, 2 * n + i));
       }
-      return c->WithRank(c->input(3 * n), 1, &unused);
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(3 * n), 1, &unused));
+      return c->WithRank(c->input(3 * n + 1), 0, &unused);
     })
     .Doc(R"doc(
 One optimizer step on rows of tables, creating the rows that keys lack.
@@ -54,6 +56,8 @@ keys: N times int64 [n_i].
 grads: N times float32 [n_i, dim_i], dim_i being the table's.
 hyperparameters: float32 [h]. sgd: learning rate. momentum: learning rate, momentum. adagrad:
   learning rate, epsilon. adam: learning rate, beta_1, beta_2, epsilon, t, the step's number from 1.
+dense_step: int64 []. The step of the dense weights that goes with this one, from 1; the stores'
+  commits carry it.
 optimizer: canonical spec: "sgd", "momentum(momentum=0.9,nesterov=0)",
   "adagrad(initial_accumulator_value=0.1)" or "adam(amsgrad=0)".
 non_finite: what to do about a row whose summed gradient is not finite. "error": InvalidArgument

@@ -81,7 +81,7 @@ void DramPartition::PrefetchBucket(uint64_t hash) const {
 }
 
 bool DramPartition::Grow(bool overdraw) {
-  const int64_t slab_bytes = row_bytes_ << slab_shift_;
+  const int64_t slab_bytes = SlabBytes();
   if (overdraw) {
     budget_->Overdraw(slab_bytes);
   } else if (bytes_ + slab_bytes > limit_ || !budget_->TryReserve(slab_bytes)) {
@@ -90,7 +90,8 @@ bool DramPartition::Grow(bool overdraw) {
   }
   bytes_ += slab_bytes;
   const Position first = static_cast<Position>(capacity());
-  slabs_.emplace_back(new char[slab_bytes]);
+  slabs_.emplace_back(new char[row_bytes_ << slab_shift_]);
+  dirty_.resize((capacity() + 63) / 64);
   for (Position i = static_cast<Position>(rows_per_slab()); i-- > 0;) {
     HeaderOf(RowAt(first + i))->flags = 0;
     FreeSlot(first + i);
@@ -227,9 +228,11 @@ void DramPartition::ReleaseSlab() {
     while (HeaderOf(RowAt(target))->flags & kRowOccupied) ++target;
     std::memcpy(RowAt(target), RowAt(p), static_cast<size_t>(row_bytes_));
     Repoint(p, target, HashKey(HeaderOf(RowAt(p))->key));
+    if (HeaderOf(RowAt(p))->flags & kRowDirty) NoteDirty(target);
   }
   slabs_.pop_back();
-  Account(-(row_bytes_ << slab_shift_));
+  dirty_.resize((capacity() + 63) / 64);
+  Account(-SlabBytes());
   RebuildFreeList();
   ShrinkIndex();
 }
@@ -239,9 +242,21 @@ void DramPartition::Clear() {
   std::vector<Bucket>().swap(buckets_);
   slabs_.clear();
   slabs_.shrink_to_fit();
+  std::vector<uint64_t>().swap(dirty_);
   free_list_ = kNone;
   hand_ = 0;
   size_ = 0;
+}
+
+void DramPartition::ListDirty(std::vector<Position>* positions) const {
+  constexpr uint8_t kDirty = kRowOccupied | kRowDirty;
+  for (size_t word = 0; word < dirty_.size(); ++word) {
+    for (uint64_t bits = dirty_[word]; bits != 0; bits &= bits - 1) {
+      const Position position = static_cast<Position>(word * 64 + __builtin_ctzll(bits));
+      if (position >= capacity()) return;
+      if ((HeaderOf(RowAt(position))->flags & kDirty) == kDirty) positions->push_back(position);
+    }
+  }
 }
 
 void DramPartition::ForEach(absl::FunctionRef<void(Position position, char* row)> visit) {

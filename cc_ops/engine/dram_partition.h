@@ -12,6 +12,7 @@
 #ifndef TF_HPS_CC_OPS_ENGINE_DRAM_PARTITION_H_
 #define TF_HPS_CC_OPS_ENGINE_DRAM_PARTITION_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -76,6 +77,13 @@ class DramPartition {
   // Erases every row and frees all memory.
   void Clear();
 
+  // Which rows are dirty is in their headers; this index of them saves looking at every row.
+  void NoteDirty(Position position) { dirty_[position >> 6] |= uint64_t{1} << (position & 63); }
+  // The dirty rows, in ascending order of their positions.
+  void ListDirty(std::vector<Position>* positions) const;
+  // All rows are clean now.
+  void ForgetDirty() { std::fill(dirty_.begin(), dirty_.end(), 0); }
+
   void ForEach(absl::FunctionRef<void(Position position, char* row)> visit);
 
   void set_limit(int64_t bytes) { limit_ = bytes; }
@@ -113,6 +121,7 @@ class DramPartition {
   Position TakeFreeSlot();
   void RebuildFreeList();
   void Account(int64_t bytes);
+  int64_t SlabBytes() const { return (row_bytes_ << slab_shift_) + (rows_per_slab() + 7) / 8; }
 
   const int64_t row_bytes_;
   const int slab_shift_;
@@ -122,7 +131,8 @@ class DramPartition {
 
   std::vector<Bucket> buckets_;
   std::vector<std::unique_ptr<char[]>> slabs_;
-  Position free_list_ = kNone;  // linked through the keys of free slots
+  std::vector<uint64_t> dirty_;  // a bit per slot; set for some clean or free ones too
+  Position free_list_ = kNone;   // linked through the keys of free slots
   Position hand_ = 0;
   int64_t size_ = 0;
   int64_t bytes_ = 0;

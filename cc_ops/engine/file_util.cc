@@ -181,6 +181,13 @@ absl::Status Rename(const std::string& from, const std::string& to) {
   return absl::OkStatus();
 }
 
+absl::Status SyncFile(const std::string& path) {
+  TF_HPS_RETURN_IF_FAULT(FileOp::kOpen, "open", path);
+  const ScopedFd fd(OpenRetrying(path, O_RDONLY));
+  if (fd.get() < 0) return ErrnoStatus(errno, "open", path);
+  return SyncFd(fd.get(), path);
+}
+
 absl::Status SyncDirectory(const std::string& path) {
   TF_HPS_RETURN_IF_FAULT(FileOp::kOpen, "open", path);
   const ScopedFd fd(OpenRetrying(path, O_RDONLY | O_DIRECTORY));

@@ -39,6 +39,7 @@ absl::StatusOr<int64_t> FileSize(const std::string& path);
 absl::Status WriteFileAtomically(const std::string& path, absl::string_view data);
 
 absl::Status Rename(const std::string& from, const std::string& to);
+absl::Status SyncFile(const std::string& path);
 absl::Status SyncDirectory(const std::string& path);
 
 // Copies the first `bytes` bytes into a new file, in place of one that may be there, and syncs it.

@@ -102,9 +102,7 @@ class TrackedFile : public leveldb::WritableFile {
   leveldb::Status Flush() override {
     return Try(FileOp::kWrite, [&] { return file_->Flush(); });
   }
-  leveldb::Status Sync() override {
-    return Try(FileOp::kSync, [&] { return file_->Sync(); });
-  }
+  leveldb::Status Sync() override { return Flush(); }  // see ssd_env.h
 
  private:
   template <typename Operation>

@@ -1,10 +1,10 @@
 // The leveldb::Env under each LevelDB instance of a store.
 //
 // It differs from LevelDB's own in what the store needs: a background thread per instance
-// (LevelDB's default has one for the whole process), no write-ahead log (a store opens at its last
-// commit, so a log would protect nothing), reads with pread instead of mmap (a failing disk is an
-// error, not a signal, and pages are not counted as ours), deletions that can be held while files
-// are being linked into a commit, and byte counts.
+// (LevelDB's default has one for the whole process), no write-ahead log and no syncing (a store
+// opens at its last commit, which syncs the files it links; more would protect nothing), reads with
+// pread instead of mmap (a failing disk is an error, not a signal, and pages are not counted as
+// ours), deletions that can be held while files are being linked into a commit, and byte counts.
 //
 // This header names no subclass of leveldb::Env: the library is commonly built without run-time
 // type information, so ssd_env.cc is compiled with -fno-rtti and keeps the subclass to itself.

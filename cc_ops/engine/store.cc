@@ -114,8 +114,10 @@ std::vector<TableState> Store::Tables() {
   return states;
 }
 
-absl::Status Store::FlushTables() {
-  for (const auto& [name, table] : tables_) TF_HPS_RETURN_IF_ERROR(table->FlushDirty());
+absl::Status Store::FlushTables(ParallelFor parallel_for) {
+  for (const auto& [name, table] : tables_) {
+    TF_HPS_RETURN_IF_ERROR(table->FlushDirty(parallel_for));
+  }
   return absl::OkStatus();
 }
 
@@ -149,7 +151,7 @@ absl::StatusOr<std::shared_ptr<TableExport>> Store::Export(TieredTable* table) {
   ExclusivePass pass(&context_->gate);
   TF_HPS_RETURN_IF_ERROR(CheckOpen());
   TF_HPS_RETURN_IF_ERROR(CheckOwned(table));
-  TF_HPS_RETURN_IF_ERROR(table->FlushDirty());
+  TF_HPS_RETURN_IF_ERROR(table->FlushDirty(SerialFor));
   TF_HPS_ASSIGN_OR_RETURN(std::shared_ptr<TableExport> result, table->NewExport());
   exports_.erase(std::remove_if(exports_.begin(), exports_.end(),
                                 [](const auto& weak) { return weak.expired(); }),

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -94,7 +95,7 @@ class Store {
   // Makes all that has been done so far durable, as one point, and returns its number. Operations
   // on rows wait while rows that changed since the last commit are written, not while files are
   // synced. All but the last `keep_commits` commits are removed.
-  absl::StatusOr<int64_t> Commit();
+  absl::StatusOr<int64_t> Commit(ParallelFor parallel_for = SerialFor);
 
   // Numbers of the commits that there are, ascending.
   std::vector<int64_t> Commits();
@@ -114,7 +115,7 @@ class Store {
   // has other tables too: then these tables' rows are copied. AlreadyExists: there is a save of
   // this id.
   absl::Status Save(const std::string& prefix, const std::string& save_id,
-                    absl::Span<const NamedTable> tables);
+                    absl::Span<const NamedTable> tables, ParallelFor parallel_for = SerialFor);
 
   // Replaces rows and state of `tables`, all of this store, by those that Save wrote. Unchanged
   // when it fails. NotFound: a name or a file is missing; DataLoss: a file is damaged;
@@ -131,7 +132,7 @@ class Store {
   absl::Status CheckOwned(TieredTable* table) ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
   absl::Status CheckNamedTables(absl::Span<const NamedTable> tables)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
-  absl::Status FlushTables() ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
+  absl::Status FlushTables(ParallelFor parallel_for) ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
   absl::StatusOr<std::shared_ptr<TieredTable>> AttachLocked(const TableOptions& options)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
 
@@ -142,6 +143,9 @@ class Store {
   // Links the ssd tier's files, which must be flushed, into a new directory.
   absl::Status LinkFiles(const std::string& directory, Snapshot* snapshot)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
+  // Makes durable those linked files that no earlier commit did.
+  absl::Status SyncFiles(const std::string& directory, const Snapshot& snapshot)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(files_mu_);
   absl::StatusOr<int64_t> PublishCommit(const std::string& directory, const Snapshot& snapshot)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(files_mu_);
   std::vector<int64_t> ListCommits() const;
@@ -159,7 +163,7 @@ class Store {
   // Two ways to restore: take the files over, where they make up the whole store, or copy rows.
   absl::Status Adopt(std::unique_ptr<SsdTier> staged, const Snapshot& snapshot,
                      absl::Span<const TableState> states, absl::Span<const NamedTable> tables)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate) ABSL_EXCLUSIVE_LOCKS_REQUIRED(files_mu_);
   absl::Status Ingest(SsdTier* from, absl::Span<const TableState> states,
                       absl::Span<const NamedTable> tables)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
@@ -173,6 +177,7 @@ class Store {
   // gate.
   Mutex files_mu_;
   SsdOptions ssd_options_;  // changes under files_mu_ and the gate
+  std::set<std::string> synced_files_ ABSL_GUARDED_BY(files_mu_);  // FilePath("", file) of each
   int64_t keep_commits_ = 1;
   std::atomic<int64_t> next_live_directory_{0};
   std::atomic<int64_t> last_commit_{0};

@@ -89,7 +89,7 @@ absl::StatusOr<int64_t> CopyRows(SsdTier* from, uint32_t from_id, SsdTier* to, u
 }  // namespace
 
 absl::Status Store::Save(const std::string& prefix, const std::string& save_id,
-                         absl::Span<const NamedTable> tables) {
+                         absl::Span<const NamedTable> tables, ParallelFor parallel_for) {
   MutexLock files(&files_mu_);
   if (const std::string manifest = FlatPath(prefix, save_id, 0); PathExists(manifest)) {
     return absl::AlreadyExistsError(
@@ -103,7 +103,9 @@ absl::Status Store::Save(const std::string& prefix, const std::string& save_id,
     ExclusivePass pass(&context_->gate);
     TF_HPS_RETURN_IF_ERROR(CheckOpen());
     TF_HPS_RETURN_IF_ERROR(CheckNamedTables(tables));
-    for (const NamedTable& named : tables) TF_HPS_RETURN_IF_ERROR(named.table->FlushDirty());
+    for (const NamedTable& named : tables) {
+      TF_HPS_RETURN_IF_ERROR(named.table->FlushDirty(parallel_for));
+    }
     snapshot = DescribeTables();
     has_other_tables = tables.size() < tables_.size();
     snapshot.tables.clear();
@@ -113,6 +115,7 @@ absl::Status Store::Save(const std::string& prefix, const std::string& save_id,
     TF_HPS_RETURN_IF_ERROR(LinkFiles(scratch, &snapshot));
   }
   // From here on rows may change again: the linked files do not.
+  TF_HPS_RETURN_IF_ERROR(SyncFiles(scratch, snapshot));
   TF_HPS_RETURN_IF_ERROR(CreateDirectories(ParentDirectory(prefix)));
   const absl::Status status = has_other_tables ? SaveCopies(prefix, save_id, scratch, &snapshot)
                                                : WriteFlatFiles(snapshot, scratch, prefix, save_id);
@@ -141,6 +144,9 @@ absl::Status Store::SaveCopies(const std::string& prefix, const std::string& sav
     return SsdTier::SaveFile(file, SsdTier::FilePath(scratch, file),
                              SsdTier::FilePath(linked, file));
   }));
+  for (const SsdTier::File& file : snapshot->files) {
+    TF_HPS_RETURN_IF_ERROR(SyncFile(SsdTier::FilePath(linked, file)));
+  }
   return WriteFlatFiles(*snapshot, linked, prefix, save_id);
 }
 
@@ -200,6 +206,7 @@ absl::Status Store::Adopt(std::unique_ptr<SsdTier> staged, const Snapshot& snaps
                           absl::Span<const NamedTable> tables) {
   const std::string former = context_->ssd->directory();
   CancelExports();
+  synced_files_.clear();  // another tier's files have the same names
   ssd_options_.instances = snapshot.instances;
   context_->ssd = std::move(staged);
   next_table_id_ = std::max(next_table_id_, snapshot.next_table_id);

@@ -233,7 +233,7 @@ Snapshot Store::DescribeTables() {
   return snapshot;
 }
 
-absl::StatusOr<int64_t> Store::Commit() {
+absl::StatusOr<int64_t> Store::Commit(ParallelFor parallel_for) {
   MutexLock files(&files_mu_);
   StageTimer timer(context_.get(), Stage::kCommit);
   Snapshot snapshot;
@@ -243,7 +243,7 @@ absl::StatusOr<int64_t> Store::Commit() {
     TF_HPS_RETURN_IF_ERROR(CheckOpen());
     directory = CommitDirectory(last_commit_ + 1);
     TF_HPS_RETURN_IF_ERROR(RemoveTree(directory));  // of a commit that did not come about
-    TF_HPS_RETURN_IF_ERROR(FlushTables());
+    TF_HPS_RETURN_IF_ERROR(FlushTables(parallel_for));
     snapshot = DescribeTables();
     TF_HPS_RETURN_IF_ERROR(LinkFiles(directory, &snapshot));
   }
@@ -262,9 +262,24 @@ absl::Status Store::LinkFiles(const std::string& directory, Snapshot* snapshot) 
   });
 }
 
+absl::Status Store::SyncFiles(const std::string& directory, const Snapshot& snapshot) {
+  std::set<std::string> synced;
+  for (const SsdTier::File& file : snapshot.files) {
+    if (!file.immutable) continue;  // copied, and synced by that
+    const std::string name = SsdTier::FilePath("", file);
+    if (synced_files_.count(name) == 0) {
+      TF_HPS_RETURN_IF_ERROR(SyncFile(SsdTier::FilePath(directory, file)));
+    }
+    synced.insert(name);
+  }
+  synced_files_ = std::move(synced);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<int64_t> Store::PublishCommit(const std::string& directory,
                                              const Snapshot& snapshot) {
   const int64_t number = last_commit_ + 1;
+  TF_HPS_RETURN_IF_ERROR(SyncFiles(directory, snapshot));
   for (int i = 0; i < snapshot.instances; ++i) {
     TF_HPS_RETURN_IF_ERROR(SyncDirectory(SsdTier::InstanceDirectory(directory, i)));
   }

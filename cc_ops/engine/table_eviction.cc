@@ -112,17 +112,14 @@ void TieredTable::TrimIfIdle() {
   training_mu_.Unlock();
 }
 
-absl::Status TieredTable::FlushDirty() {
-  StageTimer timer(context_.get(), Stage::kCommit);
-  std::vector<DramPartition::Position> dirty;
-  for (int64_t p = 0; p < partition_count_; ++p) {
-    dirty.clear();
-    partitions_[p].rows->ForEach([&](DramPartition::Position position, char* row) {
-      if (HeaderOf(row)->flags & kRowDirty) dirty.push_back(position);
-    });
+absl::Status TieredTable::FlushDirty(ParallelFor parallel_for) {
+  return ParallelForStatus(parallel_for, partition_count_, [&](int64_t p) -> absl::Status {
+    std::vector<DramPartition::Position> dirty;
+    partitions_[p].rows->ListDirty(&dirty);
     TF_HPS_RETURN_IF_ERROR(WriteRows(p, dirty));
-  }
-  return absl::OkStatus();
+    partitions_[p].rows->ForgetDirty();
+    return absl::OkStatus();
+  });
 }
 
 }  // namespace tf_hps

@@ -50,6 +50,7 @@ void TieredTable::CommitPartition(const KeyBatch& batch, int64_t p, Prepared* pr
       if (position == DramPartition::kNone) continue;
       char* row = rows.RowAt(position);
       mutate(static_cast<int64_t>(u), row);
+      if (HeaderOf(row)->flags & kRowDirty) rows.NoteDirty(position);
       rows.Touch(row);
     }
     Unpin(p, *prepared);
@@ -72,11 +73,13 @@ void TieredTable::CommitPartition(const KeyBatch& batch, int64_t p, Prepared* pr
 
 void TieredTable::InsertRow(int64_t p, uint64_t hash, const char* row) {
   Partition& partition = partitions_[p];
-  char* slot = partition.rows->RowAt(partition.rows->Insert(HeaderOf(row)->key, hash));
+  const DramPartition::Position position = partition.rows->Insert(HeaderOf(row)->key, hash);
+  char* slot = partition.rows->RowAt(position);
   const RowHeader fresh = *HeaderOf(slot);
   std::memcpy(slot, row, static_cast<size_t>(layout_.row_bytes()));
   HeaderOf(slot)->score = fresh.score;
   HeaderOf(slot)->flags |= fresh.flags;
+  if (HeaderOf(slot)->flags & kRowDirty) partition.rows->NoteDirty(position);
   Counters::Add(&partition.counters.dram_inserts, 1);
 }
 

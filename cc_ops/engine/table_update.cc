@@ -41,7 +41,7 @@ bool TieredTable::HasOptimizer(const OptimizerSpec& optimizer) {
 }
 
 absl::Status TieredTable::SettleRows() {
-  TF_HPS_RETURN_IF_ERROR(FlushDirty());
+  TF_HPS_RETURN_IF_ERROR(FlushDirty(SerialFor));
   if (!optimizer_.idle()) return absl::OkStatus();
   TF_HPS_ASSIGN_OR_RETURN(const auto scan, context_->ssd->NewScan(id_));
   SsdTier::Writer writer(context_->ssd.get());

@@ -92,7 +92,7 @@ class TieredTable {
   // For the store, which holds the gate exclusively during these.
 
   // Writes every dirty row to the ssd tier.
-  absl::Status FlushDirty() ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
+  absl::Status FlushDirty(ParallelFor parallel_for) ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
   TableState GetState() ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
   // A scan of the rows, which FlushDirty() must have put on SSD.
   absl::StatusOr<std::unique_ptr<TableExport>> NewExport()

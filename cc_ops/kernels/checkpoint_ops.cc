@@ -14,6 +14,7 @@
 #include "cc_ops/engine/status_macros.h"
 #include "cc_ops/engine/store.h"
 #include "cc_ops/kernels/inputs.h"
+#include "cc_ops/kernels/op_parallel_for.h"
 #include "cc_ops/kernels/resources.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/platform/random.h"
@@ -121,7 +122,7 @@ class SaveTablesOp : public OpKernel {
     Tensor* save_id = nullptr;
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, TensorShape({}), &save_id));
     const std::string id = NewSaveId();
-    OP_REQUIRES_OK(ctx, tables.store->Save(prefix, id, tables.tables));
+    OP_REQUIRES_OK(ctx, tables.store->Save(prefix, id, tables.tables, OpParallelFor(ctx)));
     save_id->scalar<tstring>()() = id;
   }
 };

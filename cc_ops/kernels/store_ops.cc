@@ -10,6 +10,7 @@
 #include "cc_ops/engine/store.h"
 #include "cc_ops/kernels/byte_size.h"
 #include "cc_ops/kernels/inputs.h"
+#include "cc_ops/kernels/op_parallel_for.h"
 #include "cc_ops/kernels/resources.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
@@ -86,7 +87,7 @@ class StoreCommitOp : public OpKernel {
 
   void Compute(OpKernelContext* ctx) override {
     OP_REQUIRES_VALUE(const auto resource, ctx, FindResource<StoreResource>(ctx, ctx->input(0)));
-    OP_REQUIRES_VALUE(const int64_t number, ctx, resource->store->Commit());
+    OP_REQUIRES_VALUE(const int64_t number, ctx, resource->store->Commit(OpParallelFor(ctx)));
     Tensor* commit = nullptr;
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, TensorShape({}), &commit));
     commit->scalar<int64_t>()() = number;

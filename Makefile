@@ -91,6 +91,18 @@ sanitize-address sanitize-thread: sanitize-%: $(VENV)/dev.stamp | system-tests
 	  TSAN_OPTIONS=suppressions=tests/engine/tsan.supp:print_suppressions=0 \
 	  build/$*/tf_hps_engine_test --gtest_brief=1
 
+# --- Crashes.
+
+KILLS ?= 500
+SECONDS ?= 0
+SEED ?= 1
+
+.PHONY: crash-test
+crash-test: $(VENV)/dev.stamp | system-tests ## kill processes that use a store, KILLS=500 times or for SECONDS=60, and check what they leave
+	@$(CONFIGURE) -B build/release -DTF_HPS_OUTPUT_DIR="$(CURDIR)/tf_hps" -DTF_HPS_BUILD_TESTS=ON
+	@cmake --build build/release --target tf_hps_crash_test -j $(BUILD_JOBS)
+	@build/release/tf_hps_crash_test --kills=$(KILLS) --seconds=$(SECONDS) --seed=$(SEED)
+
 # --- Formatters and linters, of the versions in requirements-dev.txt.
 
 .PHONY: format

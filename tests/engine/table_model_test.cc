@@ -5,7 +5,6 @@
 
 #include <random>
 #include <tuple>
-#include <variant>
 
 #include "cc_ops/engine/optimizer.h"
 #include "tests/engine/test_util.h"
@@ -38,93 +37,6 @@ std::string NameOf(const testing::TestParamInfo<Config>& info) {
   }
   return name;
 }
-
-// The same table as a map of plain rows.
-class Model {
- public:
-  struct Row {
-    std::vector<float> weights, state;
-    uint32_t last_step;
-  };
-
-  explicit Model(const Config& config)
-      : dim_(config.dim),
-        spec_(*OptimizerSpec::Parse(config.optimizer)),
-        initializer_(*Initializer::Parse(kInitializer)) {}
-
-  std::vector<float> Read(int64_t key) const {
-    const auto it = rows_.find(key);
-    if (it == rows_.end()) return Initial(key).weights;
-    return CaughtUp(it->second).weights;
-  }
-
-  Row& Create(int64_t key) { return rows_.emplace(key, Initial(key)).first->second; }
-
-  void Upsert(int64_t key, const float* values) {
-    Row& row = Create(key);
-    row = CaughtUp(row);
-    row.weights.assign(values, values + dim_);
-  }
-
-  void Remove(int64_t key) { rows_.erase(key); }
-
-  void Apply(const std::vector<int64_t>& keys, const std::vector<float>& gradients,
-             const std::vector<float>& hyperparameters) {
-    std::map<int64_t, std::vector<float>> sums;
-    for (size_t i = 0; i < keys.size(); ++i) {
-      std::vector<float>& sum = sums[keys[i]];
-      sum.resize(dim_);
-      for (int j = 0; j < dim_; ++j) sum[j] += gradients[i * dim_ + j];
-    }
-    const RuleVariant rule = *spec_.Bind(hyperparameters);
-    for (const auto& [key, sum] : sums) {
-      Row& row = Create(key);
-      row = CaughtUp(row);
-      std::visit(
-          [&](const auto& r) {
-            r.UpdateRow(row.weights.data(), row.state.data(), sum.data(), dim_);
-          },
-          rule);
-      row.last_step = step_ + 1;
-    }
-    ++step_;
-  }
-
-  std::map<int64_t, ExportedRow> Rows() const {
-    std::map<int64_t, ExportedRow> rows;
-    for (const auto& [key, row] : rows_) {
-      const Row now = CaughtUp(row);
-      rows[key] = {now.weights, now.state};
-    }
-    return rows;
-  }
-
- private:
-  Row Initial(int64_t key) const {
-    Row row{std::vector<float>(dim_), std::vector<float>(dim_ * spec_.slots()), step_};
-    initializer_.Fill(kSeed, SaltOf("t"), key, row.weights.data(), dim_);
-    spec_.InitState(row.state.data(), dim_);
-    return row;
-  }
-
-  Row CaughtUp(Row row) const {
-    if (spec_.idle() && step_ > row.last_step) {
-      std::visit(
-          [&](const auto& rule) {
-            rule.CatchUp(row.weights.data(), row.state.data(), dim_, step_ - row.last_step);
-          },
-          spec_.ReadRule());
-    }
-    row.last_step = step_;
-    return row;
-  }
-
-  const int dim_;
-  const OptimizerSpec spec_;
-  const Initializer initializer_;
-  uint32_t step_ = 0;
-  std::map<int64_t, Row> rows_;
-};
 
 class TableModelTest : public testing::TestWithParam<Config> {
  protected:
@@ -205,7 +117,7 @@ class TableModelTest : public testing::TestWithParam<Config> {
         TF_HPS_ASSERT_OK(TieredTable::ApplyGradients(
             {{table_.get(), keys, gradients.data()}}, *OptimizerSpec::Parse(GetParam().optimizer),
             GetParam().hyperparameters, TieredTable::NonFinite::kError, threads));
-        model_.Apply(keys, gradients, GetParam().hyperparameters);
+        model_.Apply(keys, gradients, GetParam().optimizer, GetParam().hyperparameters);
       }
     }
   }
@@ -222,7 +134,7 @@ class TableModelTest : public testing::TestWithParam<Config> {
   int64_t dram_bytes_ = 0;  // of the open store
   std::shared_ptr<Store> store_;
   std::shared_ptr<TieredTable> table_;
-  Model model_{GetParam()};
+  TableModel model_{GetParam().dim, kInitializer, kSeed, "t", GetParam().optimizer};
   std::mt19937_64 rng_{20240607};
 };
 
@@ -232,7 +144,7 @@ TEST_P(TableModelTest, RandomOperationsEqualAMap) {
   TF_HPS_ASSERT_OK(TieredTable::ApplyGradients(
       {{table_.get(), {}, nullptr}}, *OptimizerSpec::Parse(GetParam().optimizer),
       GetParam().hyperparameters, TieredTable::NonFinite::kError, SerialFor));
-  model_.Apply({}, {}, GetParam().hyperparameters);
+  model_.Apply({}, {}, GetParam().optimizer, GetParam().hyperparameters);
   for (int i = 0; i < 300; ++i) {
     ASSERT_NO_FATAL_FAILURE(DoRandomOperation()) << "operation " << i;
     ASSERT_LE(Stat(store_.get(), "store/dram_bytes"), dram_bytes_) << "operation " << i;

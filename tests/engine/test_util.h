@@ -19,6 +19,7 @@
 #include "cc_ops/engine/file_util.h"
 #include "cc_ops/engine/parallel.h"
 #include "cc_ops/engine/store.h"
+#include "tests/engine/table_model.h"
 
 #define TF_HPS_ASSERT_OK(expr)                                  \
   do {                                                          \
@@ -61,14 +62,6 @@ class TestThreads {
 
  private:
   const int threads_;
-};
-
-struct ExportedRow {
-  std::vector<float> weights;
-  std::vector<float> state;
-  bool operator==(const ExportedRow& other) const {
-    return weights == other.weights && state == other.state;
-  }
 };
 
 // All rows of a table by key.

@@ -168,8 +168,11 @@ std::vector<std::pair<std::string, double>> Store::Stats() {
     for (const auto& [name, table] : tables_) tables.push_back(table);
     stats.emplace_back("store/commit", last_commit_.load());
     stats.emplace_back("store/dense_step", context_->dense_step.load());
-    stats.emplace_back("store/bytes_read", context_->ssd ? context_->ssd->bytes_read() : 0);
-    stats.emplace_back("store/bytes_written", context_->ssd ? context_->ssd->bytes_written() : 0);
+    const SsdTier* ssd = context_->ssd.get();
+    stats.emplace_back("store/bytes_read",
+                       context_->former_bytes_read + (ssd ? ssd->bytes_read() : 0));
+    stats.emplace_back("store/bytes_written",
+                       context_->former_bytes_written + (ssd ? ssd->bytes_written() : 0));
     stats.emplace_back("store/dram_bytes", context_->budget.used());
     stats.emplace_back("store/dram_budget_bytes", context_->budget.limit());
   }

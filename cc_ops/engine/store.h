@@ -149,7 +149,8 @@ class Store {
   absl::StatusOr<int64_t> PublishCommit(const std::string& directory, const Snapshot& snapshot)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(files_mu_);
   std::vector<int64_t> ListCommits() const;
-  void RetainCommits();
+  // Removes all but the last `count` commits, and what is left of those that did not come about.
+  void RetainCommits(int64_t count);
   std::string CommitDirectory(int64_t number) const;
   std::string LiveDirectory() const;
   std::string NewLiveDirectory(absl::string_view purpose);

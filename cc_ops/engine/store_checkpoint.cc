@@ -208,6 +208,8 @@ absl::Status Store::Adopt(std::unique_ptr<SsdTier> staged, const Snapshot& snaps
   CancelExports();
   synced_files_.clear();  // another tier's files have the same names
   ssd_options_.instances = snapshot.instances;
+  context_->former_bytes_read += context_->ssd->bytes_read();
+  context_->former_bytes_written += context_->ssd->bytes_written();
   context_->ssd = std::move(staged);
   next_table_id_ = std::max(next_table_id_, snapshot.next_table_id);
   for (size_t i = 0; i < tables.size(); ++i) {

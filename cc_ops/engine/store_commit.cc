@@ -187,7 +187,7 @@ absl::Status Store::OpenLastCommit(const StoreOptions& options) {
     TF_HPS_ASSIGN_OR_RETURN(tables_[table.state.name], TieredTable::Create(context_, table.state));
   }
   keep_commits_ = options.keep_commits;
-  RetainCommits();
+  RetainCommits(INT64_MAX);  // who only opens a store loses none
   return absl::OkStatus();
 }
 
@@ -210,12 +210,12 @@ std::vector<int64_t> Store::Commits() {
   return numbers;
 }
 
-void Store::RetainCommits() {
+void Store::RetainCommits(int64_t count) {
   std::vector<int64_t> numbers = ListCommits();
   // One beyond the last did not come about.
   int64_t kept = 0;
   for (auto it = numbers.rbegin(); it != numbers.rend(); ++it) {
-    const bool keep = *it <= last_commit_ && (kept < keep_commits_ || *it == last_commit_);
+    const bool keep = *it <= last_commit_ && (kept < count || *it == last_commit_);
     if (keep) {
       ++kept;
     } else {
@@ -296,7 +296,7 @@ absl::StatusOr<int64_t> Store::PublishCommit(const std::string& directory,
     return published;
   }
   last_commit_ = number;
-  RetainCommits();
+  RetainCommits(keep_commits_);
   return number;
 }
 

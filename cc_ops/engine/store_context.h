@@ -51,6 +51,10 @@ struct StoreContext {
   // Steps of the optimizer that trains the dense weights beside the tables, as of the last update.
   std::atomic<int64_t> dense_step{0};
 
+  // Of ssd tiers that a restore replaced.
+  std::atomic<int64_t> former_bytes_read{0};
+  std::atomic<int64_t> former_bytes_written{0};
+
   std::atomic<int64_t> stage_nanoseconds[kStages] = {};
 
   // Partitions of each table: a power of two, at least as many as LevelDB instances (see

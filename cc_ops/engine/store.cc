@@ -98,11 +98,17 @@ absl::Status Store::CheckOwned(TieredTable* table) {
 
 absl::Status Store::CheckNamedTables(absl::Span<const NamedTable> tables) {
   std::set<TieredTable*> seen;
+  std::set<std::string> names;
   for (const NamedTable& named : tables) {
     TF_HPS_RETURN_IF_ERROR(CheckOwned(named.table.get()));
-    if (seen.insert(named.table.get()).second) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("table \"", named.table->name(), "\" is named twice, expected once"));
+    if (!seen.insert(named.table.get()).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("table \"", named.table->name(), "\" is named twice, expected once"));
+    }
+    if (!names.insert(named.name).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("two tables are named \"", named.name, "\", expected different names"));
+    }
   }
   return absl::OkStatus();
 }

@@ -212,8 +212,13 @@ absl::Status Store::Adopt(std::unique_ptr<SsdTier> staged, const Snapshot& snaps
   context_->former_bytes_written += context_->ssd->bytes_written();
   context_->ssd = std::move(staged);
   next_table_id_ = std::max(next_table_id_, snapshot.next_table_id);
+  std::set<uint32_t> wanted;
   for (size_t i = 0; i < tables.size(); ++i) {
     TF_HPS_RETURN_IF_ERROR(tables[i].table->Reset(states[i]));
+    wanted.insert(states[i].id);
+  }
+  for (const Snapshot::Table& saved : snapshot.tables) {
+    if (wanted.count(saved.state.id) == 0) context_->ssd->DropTable(saved.state.id).IgnoreError();
   }
   RemoveTree(former).IgnoreError();  // what is left of it goes when the store is closed
   return absl::OkStatus();

@@ -22,8 +22,8 @@ TableExport::TableExport(std::string table, std::unique_ptr<SsdTier::Scan> scan,
 absl::Status TableExport::Next(int64_t max_rows, Rows* rows) {
   MutexLock lock(&mu_);
   if (scan_ == nullptr) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the export of table \"", table_, "\" ended when its store was closed"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the export of table \"", table_, "\" ended when its store was closed or restored"));
   }
   for (int64_t n = 0; n < max_rows && scan_->Valid(); ++n, scan_->Next()) {
     TF_HPS_RETURN_IF_ERROR(AppendRow(rows));

@@ -103,13 +103,33 @@ class DramPartitionFuzzTest : public testing::TestWithParam<std::tuple<int, int6
     const float stamp = static_cast<float>(++stamps_);
     const Position position = rows_.Find(key);
     if (position == DramPartition::kNone) {
-      if (rows_->free_slots() == 0 && rng_() % 4 != 0) EvictSome();
+      if (rows_->free_slots() == 0 && rng_() % 20 == 0) EvictSome();
       rows_.Insert(key, stamp);
     } else {
       WeightsOf(rows_->RowAt(position))[0] = stamp;
       rows_->Touch(rows_->RowAt(position));
     }
+    if (rng_() % 2 == 0) MarkDirty(rows_.Find(key));
     model_[key] = stamp;
+  }
+
+  void MarkDirty(Position position) {
+    HeaderOf(rows_->RowAt(position))->flags |= kRowDirty;
+    rows_->NoteDirty(position);
+  }
+
+  // The index of dirty rows says what the rows say. Cleans them at times.
+  void CheckDirty() {
+    std::vector<Position> listed, dirty;
+    rows_->ListDirty(&listed);
+    const bool clean = rng_() % 10 == 0;
+    rows_->ForEach([&](Position position, char* row) {
+      if (HeaderOf(row)->flags & kRowDirty) dirty.push_back(position);
+      if (clean) HeaderOf(row)->flags &= ~kRowDirty;
+    });
+    ASSERT_EQ(listed, dirty);
+    if (clean) rows_->ForgetDirty();
+    dirty_ += static_cast<int64_t>(dirty.size());
   }
 
   void EvictSome() {
@@ -132,18 +152,21 @@ class DramPartitionFuzzTest : public testing::TestWithParam<std::tuple<int, int6
     if (position != DramPartition::kNone) {
       ASSERT_EQ(rows_.StampAt(position), model_[key]);
     }
-    const uint64_t kind = rng_() % 100;
-    if (kind < 55) {
+    const uint64_t kind = rng_() % 1000;
+    if (kind < (growing_ ? 800 : 200)) {
       InsertOrUpdate(key);
-    } else if (kind < 85 && position != DramPartition::kNone) {
-      rows_->Erase(position);
+    } else if (kind < 980) {
+      if (position != DramPartition::kNone) rows_->Erase(position);
       model_.erase(key);
-    } else if (kind < 90) {
+    } else if (kind < 985) {
       EvictSome();
-    } else if (kind < 99 && rows_->free_slots() >= rows_->rows_per_slab()) {
+    } else if (kind < 998) {
+      if (rows_->free_slots() < rows_->rows_per_slab()) return;
       rows_->ReleaseSlab();
       ++released_;
-    } else if (kind == 99 && rng_() % 10 == 0) {
+    } else if (kind == 998) {
+      growing_ = !growing_;
+    } else if (rng_() % 10 == 0) {
       rows_->Clear();
       model_.clear();
     }
@@ -152,7 +175,8 @@ class DramPartitionFuzzTest : public testing::TestWithParam<std::tuple<int, int6
   Rows rows_{std::get<0>(GetParam()), std::get<1>(GetParam())};
   std::map<int64_t, float> model_;
   std::mt19937_64 rng_{99};
-  int64_t stamps_ = 0, evicted_ = 0, released_ = 0;
+  int64_t stamps_ = 0, evicted_ = 0, released_ = 0, dirty_ = 0, largest_ = 0;
+  bool growing_ = true;
 };
 
 TEST_P(DramPartitionFuzzTest, RandomOperationsEqualAMap) {
@@ -160,12 +184,16 @@ TEST_P(DramPartitionFuzzTest, RandomOperationsEqualAMap) {
     ASSERT_NO_FATAL_FAILURE(DoRandomOperation()) << "operation " << i;
     ASSERT_EQ(rows_->size(), static_cast<int64_t>(model_.size()));
     ASSERT_EQ(rows_.budget().used(), rows_->bytes());
+    largest_ = std::max(largest_, rows_->size());
     if (i % 200 == 0) {
       ASSERT_EQ(rows_.Content(), model_) << "operation " << i;
+      ASSERT_NO_FATAL_FAILURE(CheckDirty()) << "operation " << i;
     }
   }
+  EXPECT_GT(dirty_, 1000);
+  EXPECT_GT(largest_, 200);
   EXPECT_GT(evicted_, 100);
-  EXPECT_GT(released_, 100);
+  EXPECT_GT(released_, 20);
 }
 
 INSTANTIATE_TEST_SUITE_P(Keys, DramPartitionFuzzTest,

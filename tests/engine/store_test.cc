@@ -110,7 +110,7 @@ TEST_F(StoreTest, ACommitThatDiedHalfwayIsNoHindrance) {
   EXPECT_EQ(Values(Attach("t")), Expected({1, 2}, 1));
 }
 
-TEST_F(StoreTest, CommitsThatNobodyNamesAreRemovedAtOpen) {
+TEST_F(StoreTest, WhatWasLeftOfOtherCommitsIsRemoved) {
   Open();
   Commit();
   Commit();
@@ -118,7 +118,57 @@ TEST_F(StoreTest, CommitsThatNobodyNamesAreRemovedAtOpen) {
   TF_HPS_ASSERT_OK(CreateDirectories(path() + "/commits/000001"));  // killed before removing it
   TF_HPS_ASSERT_OK(CreateDirectories(path() + "/commits/000003"));  // killed before publishing it
   Open();
-  EXPECT_EQ(Commits(), std::vector<std::string>{"000002"});
+  EXPECT_FALSE(PathExists(path() + "/commits/000003"));
+  Commit();
+  EXPECT_EQ(Commits(), std::vector<std::string>{"000003"});
+}
+
+TEST_F(StoreTest, KeepsAsManyCommitsAsAskedAndOpensAtEach) {
+  StoreOptions options = Options();
+  options.keep_commits = 3;
+  OpenWith(options);
+  TablePtr table = Attach("t");
+  for (int n = 1; n <= 5; ++n) {
+    TF_HPS_ASSERT_OK(Put(table.get(), KeyRange(0, 100 * n), static_cast<float>(n)));
+    Commit();
+  }
+  EXPECT_EQ(store_->Commits(), (std::vector<int64_t>{3, 4, 5}));
+  for (int n = 3; n <= 5; ++n) {
+    options.commit = n;
+    OpenWith(options);
+    EXPECT_EQ(Values(Attach("t")), Expected(KeyRange(0, 100 * n), static_cast<float>(n)));
+  }
+  options.commit = 2;
+  store_.reset();
+  ExpectError(Store::Open(options).status(), StatusCode::kNotFound, "no commit 2");
+}
+
+TEST_F(StoreTest, TheCommitAfterOneThatWasOpenedAtIsAfterTheLast) {
+  StoreOptions options = Options();
+  options.keep_commits = 3;
+  OpenWith(options);
+  for (int n = 1; n <= 3; ++n) {
+    TF_HPS_ASSERT_OK(Put(Attach("t").get(), {1}, static_cast<float>(n)));
+    Commit();
+  }
+  options.commit = 1;
+  OpenWith(options);
+  EXPECT_EQ(*store_->Commit(), 4);
+  EXPECT_EQ(store_->Commits(), (std::vector<int64_t>{2, 3, 4}));
+  Reopen();
+  EXPECT_EQ(Values(Attach("t")), Expected({1}, 1));
+}
+
+// A tool that looks at a store does not know how many commits its owner keeps.
+TEST_F(StoreTest, OpeningLosesNoCommit) {
+  StoreOptions options = Options();
+  options.keep_commits = 3;
+  OpenWith(options);
+  for (int n = 1; n <= 3; ++n) Commit();
+  Reopen();
+  EXPECT_EQ(store_->Commits(), (std::vector<int64_t>{1, 2, 3}));
+  Commit();
+  EXPECT_EQ(store_->Commits(), (std::vector<int64_t>{4}));
 }
 
 TEST_F(StoreTest, AFailedCommitLeavesTheStoreOpenAndCanBeTriedAgain) {
@@ -317,7 +367,7 @@ TEST_F(StoreTest, AttachingWithAnotherLayoutNamesBoth) {
     for (const TableOptions& other : {TableOptions{"t", 5, kUniform, 7, "s"},
                                       {"t", 4, kZeros, 7, "s"},
                                       {"t", 4, kUniform, 8, "s"},
-                                      {"t", 4, kUniform, 7, ""}}) {
+                                      {"t", 4, kUniform, 7, "t"}}) {
       const absl::Status status = store_->Attach(other).status();
       ExpectError(status, StatusCode::kInvalidArgument,
                   absl::StrCat("dim=4 initializer=", kUniform, " seed=7"));
@@ -326,6 +376,7 @@ TEST_F(StoreTest, AttachingWithAnotherLayoutNamesBoth) {
                                " seed=", other.seed));
     }
     TF_HPS_ASSERT_OK(store_->Attach({"t", 4, kUniform, 7, "s"}).status());
+    TF_HPS_ASSERT_OK(store_->Attach({"t", 4, kUniform, 7, ""}).status());
     EXPECT_EQ(store_->Tables().size(), 1);
     Reopen();
   }

@@ -91,17 +91,34 @@ sanitize-address sanitize-thread: sanitize-%: $(VENV)/dev.stamp | system-tests
 	  TSAN_OPTIONS=suppressions=tests/engine/tsan.supp:print_suppressions=0 \
 	  build/$*/tf_hps_engine_test --gtest_brief=1
 
-# --- Crashes.
+# --- Crashes, fuzzing, endurance.
 
 KILLS ?= 500
 SECONDS ?= 0
 SEED ?= 1
+FUZZ_SECONDS ?= 60
+MINUTES ?= 30
 
 .PHONY: crash-test
 crash-test: $(VENV)/dev.stamp | system-tests ## kill processes that use a store, KILLS=500 times or for SECONDS=60, and check what they leave
 	@$(CONFIGURE) -B build/release -DTF_HPS_OUTPUT_DIR="$(CURDIR)/tf_hps" -DTF_HPS_BUILD_TESTS=ON
 	@cmake --build build/release --target tf_hps_crash_test -j $(BUILD_JOBS)
 	@build/release/tf_hps_crash_test --kills=$(KILLS) --seconds=$(SECONDS) --seed=$(SEED)
+
+.PHONY: fuzz
+fuzz: $(VENV)/dev.stamp | system ## a table's interface against a map, under libFuzzer, ASan and UBSan (FUZZ_SECONDS=60)
+	@scripts/install_system_packages.sh fuzz
+	@$(CONFIGURE) -B build/fuzz -DCMAKE_CXX_COMPILER=clang++ -DTF_HPS_FUZZ=ON -DTF_HPS_SANITIZE=address
+	@cmake --build build/fuzz --target tf_hps_table_fuzz -j $(BUILD_JOBS)
+	@mkdir -p build/fuzz/corpus build/fuzz/tmp
+	@python -c 'import random; r = random.Random(1); [open(f"build/fuzz/corpus/start-{i}", "wb").write(r.randbytes(200)) for i in range(30)]'
+	@TMPDIR=$$(test -w /dev/shm && echo /dev/shm || echo $(CURDIR)/build/fuzz/tmp) LSAN_OPTIONS=suppressions=tests/engine/lsan.supp:print_suppressions=0 \
+	  build/fuzz/tf_hps_table_fuzz -max_total_time=$(FUZZ_SECONDS) -len_control=0 -max_len=600 -timeout=60 -rss_limit_mb=4096 -print_final_stats=1 \
+	  -artifact_prefix=build/fuzz/ build/fuzz/corpus
+
+.PHONY: soak
+soak: build $(VENV)/dev.stamp ## train, commit, checkpoint and export for MINUTES=30; memory, files, threads and disk must be flat
+	@python tests/soak/soak.py --minutes=$(MINUTES)
 
 # --- Formatters and linters, of the versions in requirements-dev.txt.
 

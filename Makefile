@@ -80,8 +80,8 @@ bazel-test: $(VENV)/runtime.stamp | system-tests ## the library and the engine's
 
 # --- Sanitizers.
 
-.PHONY: sanitize sanitize-address sanitize-thread
-sanitize: sanitize-address sanitize-thread ## the engine's tests under ASan with UBSan, and under TSan
+.PHONY: sanitize sanitize-address sanitize-thread sanitize-crash
+sanitize: sanitize-address sanitize-thread sanitize-crash ## the engine's tests under ASan with UBSan, and under TSan; some crashes under ASan
 
 sanitize-address sanitize-thread: sanitize-%: $(VENV)/dev.stamp | system-tests
 	@$(CONFIGURE) -B build/$* -DTF_HPS_BUILD_TESTS=ON -DTF_HPS_SANITIZE=$*
@@ -90,6 +90,10 @@ sanitize-address sanitize-thread: sanitize-%: $(VENV)/dev.stamp | system-tests
 	  LSAN_OPTIONS=suppressions=tests/engine/lsan.supp:print_suppressions=0 \
 	  TSAN_OPTIONS=suppressions=tests/engine/tsan.supp:print_suppressions=0 \
 	  build/$*/tf_hps_engine_test --gtest_brief=1
+
+sanitize-crash: sanitize-address
+	@cmake --build build/address --target tf_hps_crash_test -j $(BUILD_JOBS)
+	@LSAN_OPTIONS=suppressions=tests/engine/lsan.supp:print_suppressions=0 build/address/tf_hps_crash_test --kills=20
 
 # --- Crashes, fuzzing, endurance.
 

@@ -169,10 +169,11 @@ void PowerCut::Rebuild(const Durable& durable, uint64_t directory, const std::st
                        const std::string& to, Mode mode, std::mt19937_64* rng) const {
   Names names;
   if (const auto it = durable.names.find(directory); it != durable.names.end()) names = it->second;
-  if (mode == Mode::kMixed && fs::is_directory(now)) {
-    // Each name that changed since: as before or as now.
+  if (mode == Mode::kMixed) {
+    // Each name that changed since: as before or as now. In a directory that was removed all were.
     Names current;
-    for (const auto& entry : fs::directory_iterator(now)) {
+    std::error_code none;
+    for (const auto& entry : fs::directory_iterator(now, none)) {
       const uint64_t inode = InodeOf(entry.path().string());
       const auto id = durable.directory_ids.find(inode);
       current[entry.path().filename().string()] = {

@@ -115,11 +115,17 @@ bool PathExists(const std::string& path) {
 
 absl::Status CreateDirectories(const std::string& path) {
   TF_HPS_RETURN_IF_FAULT(FileOp::kMakeDirectory, "create directory", path);
+  // Each new one is made durable, so that nothing that is synced below it goes with its name.
+  if (::mkdir(path.c_str(), 0777) == 0) return SyncDirectory(ParentOf(path));
+  if (errno == ENOENT) {
+    const std::string parent = ParentOf(path);
+    if (parent == path) return ErrnoStatus(ENOENT, "create directory", path);
+    TF_HPS_RETURN_IF_ERROR(CreateDirectories(parent));
+    if (::mkdir(path.c_str(), 0777) == 0) return SyncDirectory(parent);
+  }
   std::error_code error;
-  fs::create_directories(path, error);
-  if (!error && !fs::is_directory(path, error) && !error)
-    error = {ENOTDIR, std::generic_category()};
-  return error ? ErrnoStatus(error.value(), "create directory", path) : absl::OkStatus();
+  if (errno == EEXIST && fs::is_directory(path, error)) return absl::OkStatus();
+  return ErrnoStatus(errno == EEXIST ? ENOTDIR : errno, "create directory", path);
 }
 
 absl::Status RemoveTree(const std::string& path) {

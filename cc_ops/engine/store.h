@@ -150,6 +150,7 @@ class Store {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(files_mu_);
   std::vector<int64_t> ListCommits() const;
   // Removes all but the last `count` commits, and what is left of those that did not come about.
+  absl::Status RemoveCommit(int64_t number);
   void RetainCommits(int64_t count);
   std::string CommitDirectory(int64_t number) const;
   std::string LiveDirectory() const;

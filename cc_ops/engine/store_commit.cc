@@ -18,6 +18,7 @@
 namespace tf_hps {
 namespace {
 
+constexpr absl::string_view kManifest = "MANIFEST";  // of a commit
 constexpr absl::string_view kFormat = "tf_hps store 1\n";
 // An empty file that says that nobody wants the store when its process has ended.
 constexpr absl::string_view kTemporary = "TEMPORARY";
@@ -163,7 +164,7 @@ std::string Store::NewLiveDirectory(absl::string_view purpose) {
 absl::Status Store::OpenLastCommit(const StoreOptions& options) {
   TF_HPS_ASSIGN_OR_RETURN(last_commit_, ReadCurrent(path()));
   const int64_t number = options.commit > 0 ? options.commit : last_commit_.load();
-  if (options.commit > 0 && !PathExists(CommitDirectory(number))) {
+  if (options.commit > 0 && !PathExists(JoinPath(CommitDirectory(number), kManifest))) {
     return absl::NotFoundError(absl::StrCat("store ", path(), " has no commit ", number,
                                             " (any more); its last one is ", last_commit_.load()));
   }
@@ -173,7 +174,7 @@ absl::Status Store::OpenLastCommit(const StoreOptions& options) {
   Snapshot snapshot;
   snapshot.instances = DefaultInstances();
   if (number > 0) {
-    const std::string manifest = JoinPath(CommitDirectory(number), "MANIFEST");
+    const std::string manifest = JoinPath(CommitDirectory(number), kManifest);
     TF_HPS_ASSIGN_OR_RETURN(const std::string text, ReadFile(manifest));
     TF_HPS_ASSIGN_OR_RETURN(snapshot, Snapshot::Parse(text, manifest));
     TF_HPS_RETURN_IF_ERROR(snapshot.RestoreFiles(CommitDirectory(number), directory));
@@ -206,8 +207,21 @@ std::vector<int64_t> Store::ListCommits() const {
 std::vector<int64_t> Store::Commits() {
   SharedPass pass(&context_->gate);
   std::vector<int64_t> numbers = ListCommits();
-  while (!numbers.empty() && numbers.back() > last_commit_) numbers.pop_back();
+  numbers.erase(std::remove_if(numbers.begin(), numbers.end(),
+                               [this](int64_t number) {
+                                 return number > last_commit_ ||
+                                        !PathExists(JoinPath(CommitDirectory(number), kManifest));
+                               }),
+                numbers.end());
   return numbers;
+}
+
+absl::Status Store::RemoveCommit(int64_t number) {
+  // The manifest first, and for good: a commit that has one is whole, even if the power fails now.
+  const std::string directory = CommitDirectory(number);
+  TF_HPS_RETURN_IF_ERROR(RemoveTree(JoinPath(directory, kManifest)));
+  TF_HPS_RETURN_IF_ERROR(SyncDirectory(directory));
+  return RemoveTree(directory);
 }
 
 void Store::RetainCommits(int64_t count) {
@@ -219,7 +233,7 @@ void Store::RetainCommits(int64_t count) {
     if (keep) {
       ++kept;
     } else {
-      RemoveTree(CommitDirectory(*it)).IgnoreError();  // nobody looks at it any more
+      RemoveCommit(*it).IgnoreError();  // what is left goes another time
     }
   }
 }
@@ -283,7 +297,7 @@ absl::StatusOr<int64_t> Store::PublishCommit(const std::string& directory,
   for (int i = 0; i < snapshot.instances; ++i) {
     TF_HPS_RETURN_IF_ERROR(SyncDirectory(SsdTier::InstanceDirectory(directory, i)));
   }
-  TF_HPS_RETURN_IF_ERROR(WriteFileAtomically(JoinPath(directory, "MANIFEST"), snapshot.ToText()));
+  TF_HPS_RETURN_IF_ERROR(WriteFileAtomically(JoinPath(directory, kManifest), snapshot.ToText()));
   TF_HPS_RETURN_IF_ERROR(SyncDirectory(JoinPath(path(), "commits")));
   TF_HPS_RETURN_IF_ERROR(SyncDirectory(path()));
   const absl::Status published =

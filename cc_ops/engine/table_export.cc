@@ -20,6 +20,7 @@ TableExport::TableExport(std::string table, std::unique_ptr<SsdTier::Scan> scan,
       row_(static_cast<size_t>(layout.row_bytes())) {}
 
 absl::Status TableExport::Next(int64_t max_rows, Rows* rows) {
+  *rows = Rows();
   MutexLock lock(&mu_);
   if (scan_ == nullptr) {
     return absl::FailedPreconditionError(absl::StrCat(

@@ -326,7 +326,7 @@ TEST_F(CheckpointTest, RestoresLeaveNothingElseInTheStore) {
 
 // The rows of the tables that were not asked for do not stay in the store.
 TEST_F(CheckpointTest, ATableOfACheckpointOfSeveralTakesOnlyItsRoom) {
-  TF_HPS_ASSERT_OK(Put(item_.get(), KeyRange(0, 20000), 9));
+  TF_HPS_ASSERT_OK(Put(item_.get(), KeyRange(0, 5000), 9));
   const Rows user = RowsOf(user_);
   TF_HPS_ASSERT_OK(Save());
   TF_HPS_ASSERT_OK(store_->Close(false));

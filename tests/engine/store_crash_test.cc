@@ -58,6 +58,15 @@ class StoreCrashTest : public StoreFixture {
     }
   }
 
+  // A factor of a child's life: sanitizers make it slow to start.
+  static int Slowness() {
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+    return 20;
+#else
+    return 1;
+#endif
+  }
+
   // Runs it for a while, kills it, and returns the last commit that it told of, or 0.
   int64_t TrainAndKill(std::chrono::microseconds life) {
     int pipe_ends[2];
@@ -82,7 +91,7 @@ TEST_F(StoreCrashTest, AKilledStoreReopensExactlyAtItsLastCommit) {
   int64_t last = 0;
   int unacknowledged = 0;
   for (int kill = 0; kill < 40; ++kill) {
-    const std::chrono::microseconds life(rng() % 40000);
+    const std::chrono::microseconds life(rng() % 40000 * Slowness());
     const int64_t told = std::max(last, TrainAndKill(life));
     Open(20000);
     const int64_t commit = static_cast<int64_t>(StatOf("store/commit"));
@@ -101,7 +110,8 @@ TEST_F(StoreCrashTest, AKilledStoreReopensExactlyAtItsLastCommit) {
 }
 
 TEST_F(StoreCrashTest, KilledStoresLeaveNoRubbish) {
-  for (int kill = 0; kill < 5; ++kill) TrainAndKill(std::chrono::milliseconds(10 + 5 * kill));
+  for (int kill = 0; kill < 5; ++kill)
+    TrainAndKill(std::chrono::milliseconds((10 + 5 * kill) * Slowness()));
   Open(20000);
   const int64_t commit = static_cast<int64_t>(StatOf("store/commit"));
   ASSERT_GT(commit, 0);

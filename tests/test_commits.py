@@ -2,12 +2,12 @@
 
 import sys
 
+import fresh
 import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
 
-import fresh
 import tf_hps
 
 IDS = np.random.default_rng(3).integers(0, 3000, (4096, 3))
@@ -18,7 +18,12 @@ def model_in(store):
     tf_keras.utils.set_random_seed(7)
     layer = tf_hps.HPSEmbedding(None, 8, store=store, name="ids")
     model = tf_keras.Sequential(
-        [tf_keras.Input([3], dtype=tf.int64), layer, tf_keras.layers.Flatten(), tf_keras.layers.Dense(1, activation="sigmoid")]
+        [
+            tf_keras.Input([3], dtype=tf.int64),
+            layer,
+            tf_keras.layers.Flatten(),
+            tf_keras.layers.Dense(1, activation="sigmoid"),
+        ]
     )
     model.compile(tf_hps.HPSOptimizer(tf_keras.optimizers.Adagrad(0.1)), "binary_crossentropy")
     return model, layer

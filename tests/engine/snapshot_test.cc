@@ -32,6 +32,7 @@ Snapshot MakeSnapshot() {
   Snapshot snapshot;
   snapshot.instances = 4;
   snapshot.next_table_id = UINT32_MAX;
+  snapshot.dense_step = INT64_MAX;
   snapshot.tables = {MakeTable("user", 1), MakeTable("item", 2)};
   snapshot.files.resize(2);
   snapshot.files[0].instance = 3;
@@ -42,6 +43,7 @@ Snapshot MakeSnapshot() {
   snapshot.files[1].name = "MANIFEST-000011";
   snapshot.files[1].bytes = 50;
   snapshot.files[1].immutable = false;
+  snapshot.files[1].checksum = 0x0123456789abcdef;
   return snapshot;
 }
 
@@ -82,6 +84,7 @@ TEST(SnapshotTest, RoundTrip) {
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(back->instances, 4);
   EXPECT_EQ(back->next_table_id, UINT32_MAX);
+  EXPECT_EQ(back->dense_step, INT64_MAX);
   ASSERT_EQ(back->tables.size(), 2);
   for (int i = 0; i < 2; ++i) ExpectSame(back->tables[i], snapshot.tables[i]);
   ASSERT_EQ(back->files.size(), 2);
@@ -90,6 +93,7 @@ TEST(SnapshotTest, RoundTrip) {
     EXPECT_EQ(back->files[i].name, snapshot.files[i].name);
     EXPECT_EQ(back->files[i].bytes, snapshot.files[i].bytes);
     EXPECT_EQ(back->files[i].immutable, snapshot.files[i].immutable);
+    EXPECT_EQ(back->files[i].checksum, snapshot.files[i].checksum);
   }
 }
 
@@ -182,6 +186,8 @@ TEST(SnapshotTest, SealedNonsenseIsRefused) {
   ExpectDataLoss(with("instances=4", "instances=four"), "instances is not a number");
   ExpectDataLoss(with("instances=4", "instances=0"), "no LevelDB instance");
   ExpectDataLoss(with("store instances=4 ", "store "), "no field instances");
+  ExpectDataLoss(with("checksum=0123456789abcdef", "checksum=xyz"), "checksum is not a number");
+  ExpectDataLoss(with(" checksum=0123456789abcdef", ""), "no field checksum");
   ExpectDataLoss(with(" dim=16", " dim=99999999999"), "dim is not a number");
   ExpectDataLoss(with("dtype=float32", "dtype=float16"), "unknown dtype float16");
   ExpectDataLoss(with("name=\"000012.ldb\"", "name=\"000012.ldb"), "badly quoted");

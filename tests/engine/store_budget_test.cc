@@ -130,6 +130,25 @@ TEST_F(StoreBudgetTest, ABatchLargerThanTheBudgetIsOneBatch) {
   EXPECT_EQ(Values(table), Expected(KeyRange(0, 5000), 0));
 }
 
+class HotRowsTest : public StoreBudgetTest, public testing::WithParamInterface<const char*> {};
+
+TEST_P(HotRowsTest, StayWhileColdOnesPass) {
+  StoreOptions options = Options(30000);
+  options.eviction = GetParam();
+  OpenWith(options);
+  TablePtr table = Attach("t", 8);
+  for (int64_t i = 0; i < 200; ++i) {
+    std::vector<int64_t> keys = KeyRange(1000 + 50 * i, 1050 + 50 * i);
+    for (int64_t hot = 0; hot < 100; ++hot) keys.push_back(hot);
+    Touch(table, keys);
+  }
+  // 100 hot rows and each of the cold ones missed once; few hot ones more than that.
+  EXPECT_LT(StatOf("tables/t/dram/misses"), 100 + 200 * 50 + 500);
+  EXPECT_GT(StatOf("tables/t/dram/evictions"), 9000);
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies, HotRowsTest, testing::Values("lfu", "lru"));
+
 class CachedReadsTest : public StoreBudgetTest {
  protected:
   // A store of two tables of 1000 rows, opened for serving.

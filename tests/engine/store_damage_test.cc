@@ -1,8 +1,12 @@
 // A store whose files were damaged while it was closed: it says so and names the file, or it is not
 // affected; it never gives wrong rows, and it opens again once the file is mended.
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <random>
 
@@ -223,6 +227,38 @@ TEST_F(StoreDamageTest, AMissingCommitIsFound) {
   ExpectError(Store::Open(Options()).status(), StatusCode::kNotFound, commit_);
   fs::rename(directory_ / "aside", commit_);
   TF_HPS_ASSERT_OK(OpenAndReadAll());
+}
+
+TEST_F(StoreDamageTest, TooManyOpenFilesIsAnErrorAndPasses) {
+  Open();
+  TablePtr table = Attach("t", kDim, kUniform);
+  rlimit before;
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const auto names = *ListDirectory("/proc/self/fd");
+  rlimit low = before;
+  low.rlim_cur = static_cast<rlim_t>(std::stoi(*std::max_element(
+                     names.begin(), names.end(),
+                     [](const auto& x, const auto& y) { return std::stoi(x) < std::stoi(y); }))) +
+                 1;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
+  std::vector<float> rows(3000 * kDim);
+  const std::vector<int64_t> keys = KeyRange(0, 3000);
+  absl::Status lookup, step, commit;
+  // Fill what descriptors are left between others.
+  std::vector<int> descriptors;
+  for (int fd; (fd = ::open("/dev/null", O_RDONLY)) >= 0;) descriptors.push_back(fd);
+  lookup = table->Lookup(keys, rows.data(), SerialFor);
+  step = Step(table.get(), keys, 1);
+  commit = store_->Commit().status();
+  for (const int fd : descriptors) ::close(fd);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  for (const absl::Status& status : {lookup, step, commit}) {
+    ExpectError(status, StatusCode::kResourceExhausted, path());
+  }
+  const auto same = ExportAll(store_.get(), table.get());
+  EXPECT_EQ(same.size(), expected_.size());
+  for (const auto& [key, row] : same) ASSERT_EQ(row.weights, expected_[key].weights);
+  TF_HPS_ASSERT_OK(store_->Commit().status());
 }
 
 // Training that meets a damaged block stops before it changes a row.

@@ -395,6 +395,16 @@ TEST_F(StoreTest, BadTablesAreRefused) {
   EXPECT_TRUE(store_->Tables().empty());
 }
 
+TEST_F(StoreTest, TheLargestDimIsNoExceptionInAnyTier) {
+  Open(10000);
+  TablePtr table = Attach("t", 1 << 20);
+  TF_HPS_ASSERT_OK(Step(table.get(), {1, 2, 3}, -1, "adam(amsgrad=1)", {1, 0.5f, 0.5f, 0, 1}));
+  EXPECT_EQ(StatOf("tables/t/ssd/rows"), 3);
+  Commit();
+  Reopen();
+  EXPECT_EQ(Values(Attach("t", 1 << 20)), Expected({1, 2, 3}, 1));
+}
+
 TEST_F(StoreTest, OddTableNamesSurviveACommit) {
   const std::string names[] = {"a/b c",    "new\nline",  "quote\" \\", std::string("nul\0!", 5),
                                "../../up", "checksum 00"};

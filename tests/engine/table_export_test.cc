@@ -99,6 +99,34 @@ TEST_F(TableExportTest, IsCancelledByTheClosingOfItsStore) {
   EXPECT_EQ(Values(Attach("t")), Expected(KeyRange(0, 100), 1));
 }
 
+TEST_F(TableExportTest, IsCancelledByARestoreThatReplacesTheFiles) {
+  Open();
+  TablePtr table = Attach("t");
+  TF_HPS_ASSERT_OK(Put(table.get(), KeyRange(0, 100), 1));
+  TF_HPS_ASSERT_OK(store_->Save(directory_ / "c", "abcde", {{"t", table}}));
+  const auto rows = Begin(table);
+  TF_HPS_ASSERT_OK(store_->Restore(directory_ / "c", "abcde", {{"t", table}}));
+  TableExport::Rows part;
+  ExpectError(rows->Next(10, &part), StatusCode::kFailedPrecondition, "restored");
+  EXPECT_EQ(Keys(Begin(table).get(), 100), KeyRange(0, 100));
+}
+
+TEST_F(TableExportTest, DoesNotHinderCommits) {
+  Open(2000);
+  TablePtr table = Attach("t");
+  TF_HPS_ASSERT_OK(Put(table.get(), KeyRange(0, 500), 1));
+  const auto rows = Begin(table);  // keeps files that LevelDB needs no more
+  for (int n = 2; n < 30; ++n) {
+    TF_HPS_ASSERT_OK(Put(table.get(), KeyRange(0, 500), static_cast<float>(n)));
+    Commit();
+  }
+  TableExport::Rows all;
+  TF_HPS_ASSERT_OK(rows->Next(1000, &all));
+  EXPECT_EQ(all.weights, std::vector<float>(4 * 500, 1));
+  Reopen();
+  EXPECT_EQ(Values(Attach("t")), Expected(KeyRange(0, 500), 29));
+}
+
 TEST_F(TableExportTest, MayEndInAnotherThreadWhileTheStoreCloses) {
   for (int i = 0; i < 20; ++i) {
     Open();
@@ -107,7 +135,7 @@ TEST_F(TableExportTest, MayEndInAnotherThreadWhileTheStoreCloses) {
     auto rows = Begin(table);
     std::thread other([&] {
       TableExport::Rows part;
-      while (rows->Next(10, &part).ok() && part.keys.size() < 200) {
+      for (int i = 0; i < 20 && rows->Next(10, &part).ok(); ++i) {
       }
       rows.reset();
     });

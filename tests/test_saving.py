@@ -267,7 +267,8 @@ def test_damaged_file(tmp_path, unchanged, number, damage):
     assert str(tmp_path) in str(error.value)
 
 
-def test_remote_checkpoint_is_refused(unchanged):
+def test_remote_checkpoint_is_refused(tmp_path, monkeypatch, unchanged):
+    monkeypatch.chdir(tmp_path)  # TensorFlow makes a directory of that name
     with pytest.raises(tf.errors.OpError, match="ram://"):
         tf.train.Checkpoint(table=unchanged).write("ram://c")
 

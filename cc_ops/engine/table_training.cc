@@ -109,6 +109,8 @@ absl::Status TieredTable::Mutate(
 }
 
 void TieredTable::ReportPressure() {
+  // The quota may have shrunk while the operation went on.
+  if (dram_bytes() > quota()) TrimIfIdle();
   if (hungry()) context_->balancer.OnPressure();
 }
 

@@ -47,7 +47,11 @@ int FailNth(FileOp op, const std::string&) {
 int64_t Stride(int64_t operations) {
   const char* sweep = std::getenv("TF_HPS_FAULT_SWEEP");
   if (sweep != nullptr && absl::string_view(sweep) == "all") return 1;
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  return std::max<int64_t>(1, operations / 5);  // ten times slower
+#else
   return std::max<int64_t>(1, operations / 30);
+#endif
 }
 
 class FaultSweepTest : public testing::TestWithParam<int> {

@@ -229,7 +229,9 @@ void Store::RetainCommits(int64_t count) {
   // One beyond the last did not come about.
   int64_t kept = 0;
   for (auto it = numbers.rbegin(); it != numbers.rend(); ++it) {
-    const bool keep = *it <= last_commit_ && (kept < count || *it == last_commit_);
+    // Nor one without a manifest: its removal was interrupted.
+    const bool whole = *it < last_commit_ && PathExists(JoinPath(CommitDirectory(*it), kManifest));
+    const bool keep = *it == last_commit_ || (whole && kept < count);
     if (keep) {
       ++kept;
     } else {

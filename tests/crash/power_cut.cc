@@ -11,6 +11,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <limits>
+#include <mutex>
 #include <sstream>
 #include <vector>
 
@@ -21,6 +23,10 @@ namespace {
 
 int journal = -1;  // where this process notes its syncs, or -1
 int shadow_directory = -1;
+
+// Held while a directory is made, or listed, and while that is noted: the journal has both in the
+// order in which they happened.
+std::mutex directories;
 
 void Require(bool condition, const char* what, const std::string& path) {
   if (condition) return;
@@ -46,15 +52,22 @@ void NoteSynced(int fd, const struct stat& info) {
     ::linkat(AT_FDCWD, self.c_str(), shadow_directory, name.c_str(), AT_SYMLINK_FOLLOW);
     record << "F " << info.st_ino << " " << info.st_size;
   } else {
+    const std::lock_guard<std::mutex> lock(directories);
     record << "D " << info.st_ino;
     DIR* const directory = ::opendir(self.c_str());
     Require(directory != nullptr, "open", self);
     while (const dirent* entry = ::readdir(directory)) {
       const std::string name = entry->d_name;
-      if (name == "." || name == "..") continue;
-      record << (entry->d_type == DT_DIR ? " d " : " f ") << entry->d_ino << " " << name;
+      struct stat of;
+      // Not d_type and d_ino, which some file systems do not fill, or fill otherwise.
+      if (name == "." || name == ".." ||
+          ::fstatat(::dirfd(directory), entry->d_name, &of, AT_SYMLINK_NOFOLLOW) != 0) {
+        continue;
+      }
+      record << (S_ISDIR(of.st_mode) ? " d " : " f ") << of.st_ino << " " << name;
     }
     ::closedir(directory);
+    return Note(record.str());
   }
   Note(record.str());
 }
@@ -66,6 +79,9 @@ int SyncAndNote(int fd, long call) {
   if (result == 0) NoteSynced(fd, info);
   return result;
 }
+
+// The id of a directory that the journal does not have: none of its names is durable.
+constexpr uint64_t kNotNoted = std::numeric_limits<uint64_t>::max();
 
 uint64_t InodeOf(const std::string& path) {
   struct stat info;
@@ -85,6 +101,7 @@ __attribute__((visibility("default"))) int fdatasync(int fd) {
 }
 // A new directory may have the inode number of one that was removed: it starts without names.
 __attribute__((visibility("default"))) int mkdir(const char* path, mode_t mode) {
+  const std::lock_guard<std::mutex> lock(tf_hps::directories);
   const int result = static_cast<int>(::syscall(SYS_mkdirat, AT_FDCWD, path, mode));
   const int error = errno;
   if (result == 0 && tf_hps::journal >= 0) {
@@ -176,8 +193,10 @@ void PowerCut::Rebuild(const Durable& durable, uint64_t directory, const std::st
     for (const auto& entry : fs::directory_iterator(now, none)) {
       const uint64_t inode = InodeOf(entry.path().string());
       const auto id = durable.directory_ids.find(inode);
-      current[entry.path().filename().string()] = {
-          inode, entry.is_directory() && id != durable.directory_ids.end() ? id->second : 0};
+      // The process may have died between making a directory and noting it.
+      const uint64_t directory_id = id == durable.directory_ids.end() ? kNotNoted : id->second;
+      current[entry.path().filename().string()] = {inode,
+                                                   entry.is_directory() ? directory_id : 0};
     }
     Names before = names;
     before.insert(current.begin(), current.end());

@@ -4,7 +4,9 @@ Hot rows in host memory, all rows on SSD: `HPSEmbedding` takes the place of
 `tf_keras.layers.Embedding`, and `HPSOptimizer` wraps a tf_keras optimizer.
 """
 
+import tf_hps._startup  # noqa: F401, I001  before TensorFlow
 from tf_hps import _ops, checkpoint, gradients  # noqa: F401  they register ops, gradients, savers
+from tf_hps._estimate import Estimate, estimate
 from tf_hps._version import __version__
 from tf_hps.embedding import HPSEmbedding
 from tf_hps.optimizer import HPSOptimizer
@@ -13,12 +15,14 @@ from tf_hps.table import Table
 from tf_hps.tiering import make_tiered
 
 __all__ = [
+    "Estimate",
     "HPSEmbedding",
     "HPSOptimizer",
     "Store",
     "Table",
     "__version__",
     "default_store",
+    "estimate",
     "make_tiered",
     "set_default_store",
 ]

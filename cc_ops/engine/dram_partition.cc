@@ -13,8 +13,6 @@
 namespace tf_hps {
 namespace {
 
-constexpr double kMaxLoad = 0.88;
-constexpr double kIndexGrowth = 1.25;
 // A bucket whose overflow count got here keeps it until the index is rebuilt: its true count is no
 // longer known.
 constexpr uint16_t kManyOverflowed = 0xffff;

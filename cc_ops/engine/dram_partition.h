@@ -96,6 +96,11 @@ class DramPartition {
   // Whether the limit refused to let the partition grow since the last call.
   bool TakeHungry() { return std::exchange(hungry_, false); }
 
+  // What the index takes for each row: the most, just after it has grown.
+  static constexpr double IndexBytesPerRow() {
+    return kIndexGrowth * sizeof(Bucket) / (kMaxLoad * Bucket::kSlots);
+  }
+
  private:
   struct alignas(64) Bucket {
     static constexpr int kSlots = 12;
@@ -105,6 +110,9 @@ class DramPartition {
     Position positions[kSlots];
   };
   static_assert(sizeof(Bucket) == 64, "a bucket is one cache line");
+
+  static constexpr double kMaxLoad = 0.88;
+  static constexpr double kIndexGrowth = 1.25;
 
   static uint32_t MatchDigests(const Bucket& bucket, uint8_t digest);
   uint32_t NextBucket(uint32_t bucket) const {

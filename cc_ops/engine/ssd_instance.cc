@@ -12,8 +12,6 @@
 namespace tf_hps {
 namespace {
 
-constexpr int kBloomBitsPerKey = 10;
-constexpr size_t kBlockBytes = 4096;
 constexpr size_t kMaxFileBytes = 32 << 20;
 // What an entry takes in LevelDB's write buffer besides its key and value.
 constexpr int64_t kEntryOverhead = 40;
@@ -51,7 +49,7 @@ void SsdWrites::Clear() {
 SsdInstance::SsdInstance(const std::string& directory, const Options& options)
     : directory_(directory),
       options_(options),
-      filter_(leveldb::NewBloomFilterPolicy(kBloomBitsPerKey)),
+      filter_(leveldb::NewBloomFilterPolicy(kSsdBloomBitsPerKey)),
       cache_(leveldb::NewLRUCache(static_cast<size_t>(options.block_cache_bytes))) {}
 
 SsdInstance::~SsdInstance() {
@@ -79,7 +77,7 @@ absl::StatusOr<std::shared_ptr<leveldb::DB>> SsdInstance::OpenDatabase() {
   options.write_buffer_size = static_cast<size_t>(4 * options_.write_buffer_bytes);
   options.max_open_files = options_.max_open_files;
   options.block_cache = cache_.get();
-  options.block_size = kBlockBytes;
+  options.block_size = kSsdBlockBytes;
   options.max_file_size = kMaxFileBytes;
   options.compression = leveldb::kNoCompression;
   options.filter_policy = filter_.get();

@@ -29,6 +29,9 @@
 
 namespace tf_hps {
 
+inline constexpr int kSsdBloomBitsPerKey = 10;
+inline constexpr size_t kSsdBlockBytes = 4096;
+
 // Entries to be written to an instance together.
 class SsdWrites {
  public:

@@ -1,6 +1,5 @@
 #include "cc_ops/engine/ssd_tier.h"
 
-#include <cstring>
 #include <set>
 #include <utility>
 
@@ -10,6 +9,7 @@
 #include "absl/strings/strip.h"
 #include "cc_ops/engine/file_util.h"
 #include "cc_ops/engine/key_hash.h"
+#include "cc_ops/engine/ssd_key.h"
 #include "cc_ops/engine/stable_hash.h"
 #include "cc_ops/engine/status_macros.h"
 
@@ -18,24 +18,11 @@ namespace {
 
 constexpr int64_t kDropBatch = 4096;
 constexpr int64_t kWriterBatch = 4096;
-constexpr size_t kSsdKeyBytes = 12;
-
-void WriteSsdKey(uint32_t table_id, int64_t key, char* out) {
-  for (int i = 0; i < 4; ++i) out[i] = static_cast<char>(table_id >> (24 - 8 * i));
-  const uint64_t ordered = static_cast<uint64_t>(key) ^ (uint64_t{1} << 63);
-  for (int i = 0; i < 8; ++i) out[4 + i] = static_cast<char>(ordered >> (56 - 8 * i));
-}
 
 // The key of an entry of `table_id`; false when the entry is another table's.
 bool ReadSsdKey(const leveldb::Slice& entry, uint32_t table_id, int64_t* key) {
-  if (entry.size() != kSsdKeyBytes) return false;
-  char prefix[kSsdKeyBytes];
-  WriteSsdKey(table_id, 0, prefix);
-  if (std::memcmp(entry.data(), prefix, 4) != 0) return false;
-  uint64_t ordered = 0;
-  for (int i = 0; i < 8; ++i) ordered = ordered << 8 | static_cast<uint8_t>(entry[4 + i]);
-  *key = static_cast<int64_t>(ordered ^ (uint64_t{1} << 63));
-  return true;
+  uint32_t id;
+  return ParseSsdKey({entry.data(), entry.size()}, &id, key) && id == table_id;
 }
 
 SsdTier::File CopiedFile(int instance, const std::string& name, const std::string& data) {

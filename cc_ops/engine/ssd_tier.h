@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -127,6 +128,12 @@ class SsdTier {
 
   // Removes all rows of a table.
   absl::Status DropTable(uint32_t table_id);
+
+  // Removes all rows but those of these tables.
+  absl::Status DropOtherTables(const std::set<uint32_t>& keep);
+
+  // Rewrites the files without what was overwritten or removed.
+  absl::Status Compact();
 
   // Writes what is in memory to files, then calls visit(file) for each file that makes up this
   // state, while none of them can go away. The caller keeps writers out.

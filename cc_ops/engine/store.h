@@ -104,6 +104,10 @@ class Store {
   // store stays open.
   absl::Status Close(bool commit);
 
+  // Removes rows that no table has any more and rewrites LevelDB's files so that they hold nothing
+  // else. The next commit has the smaller files.
+  absl::Status Compact();
+
   // An iteration over the rows as they are now.
   absl::StatusOr<std::shared_ptr<TableExport>> Export(TieredTable* table);
 

@@ -19,18 +19,12 @@
 #include "absl/strings/str_cat.h"
 #include "cc_ops/engine/status_macros.h"
 #include "cc_ops/engine/store.h"
+#include "cc_ops/engine/store_files.h"
 
 namespace tf_hps {
 namespace {
 
 constexpr int64_t kMaxCheckpointFiles = 36 * 36 * 36 * 36;
-
-std::string FlatPath(const std::string& prefix, const std::string& save_id, int64_t number) {
-  static constexpr char kDigits[] = "0123456789abcdefghijklmnopqrstuvwxyz";
-  std::string digits(4, '0');
-  for (int i = 3; i >= 0; --i, number /= 36) digits[i] = kDigits[number % 36];
-  return absl::StrCat(prefix, ".data-h", digits, "-of-", save_id);
-}
 
 std::string ParentDirectory(const std::string& path) {
   const std::string parent = std::filesystem::path(path).parent_path().string();

@@ -3,45 +3,21 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <thread>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/strip.h"
-#include "cc_ops/engine/stable_hash.h"
 #include "cc_ops/engine/status_macros.h"
 #include "cc_ops/engine/store.h"
+#include "cc_ops/engine/store_files.h"
 
 namespace tf_hps {
 namespace {
 
 constexpr absl::string_view kManifest = "MANIFEST";  // of a commit
-constexpr absl::string_view kFormat = "tf_hps store 1\n";
 // An empty file that says that nobody wants the store when its process has ended.
 constexpr absl::string_view kTemporary = "TEMPORARY";
-
-// One LevelDB instance, and so one compaction thread, for every two cores, at most eight.
-int DefaultInstances() {
-  const unsigned cores = std::thread::hardware_concurrency();
-  int instances = 1;
-  while (instances < 8 && static_cast<unsigned>(instances) * 2 <= cores) instances *= 2;
-  return instances;
-}
-
-SsdOptions SsdOptionsFor(const StoreOptions& store, int instances) {
-  const int64_t dram_bytes = store.dram_bytes;
-  SsdOptions options;
-  options.instances = instances;
-  options.write_buffer_bytes =
-      std::clamp<int64_t>(dram_bytes / (16 * instances), 256 << 10, 32 << 20);
-  if (store.write_buffer_bytes > 0) options.write_buffer_bytes = store.write_buffer_bytes;
-  options.block_cache_bytes =
-      std::clamp<int64_t>(dram_bytes / (64 * instances), 128 << 10, 8 << 20);
-  return options;
-}
 
 // A directory that is empty but for what a store leaves that died while it was being made.
 absl::StatusOr<bool> IsFresh(const std::string& path) {
@@ -62,37 +38,14 @@ absl::Status CheckFormat(const std::string& path) {
                      " is neither empty nor a tf_hps store (it has no file FORMAT); give the "
                      "path of a new directory or of a store"));
   }
-  TF_HPS_ASSIGN_OR_RETURN(const std::string format, ReadFile(format_path));
-  if (format == kFormat) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat(format_path, " says \"", absl::StripSuffix(format, "\n"), "\", expected \"",
-                   absl::StripSuffix(kFormat, "\n"),
-                   "\": the store is damaged or another version of tf_hps wrote it"));
-}
-
-// A commit's number and a checksum of it: with a bit flipped it must not name another commit, least
-// of all none.
-std::string CurrentText(int64_t number) {
-  const std::string digits = absl::StrCat(number);
-  return absl::StrCat(digits, " ", absl::Hex(StableHash64(digits), absl::kZeroPad16), "\n");
+  return CheckFormatFile(path);
 }
 
 // Makes a new directory a store: CURRENT first, so that a store without it is known to be damaged.
 absl::Status MakeStore(const std::string& path) {
   if (PathExists(JoinPath(path, "FORMAT"))) return absl::OkStatus();
   TF_HPS_RETURN_IF_ERROR(WriteFileAtomically(JoinPath(path, "CURRENT"), CurrentText(0)));
-  return WriteFileAtomically(JoinPath(path, "FORMAT"), kFormat);
-}
-
-absl::StatusOr<int64_t> ReadCurrent(const std::string& path) {
-  const std::string current_path = JoinPath(path, "CURRENT");
-  TF_HPS_ASSIGN_OR_RETURN(const std::string text, ReadFile(current_path));
-  int64_t number = -1;
-  if (absl::SimpleAtoi(text.substr(0, text.find(' ')), &number) && text == CurrentText(number)) {
-    return number;
-  }
-  return absl::DataLossError(
-      absl::StrCat(current_path, " is damaged: it does not hold a number and its checksum"));
+  return WriteFileAtomically(JoinPath(path, "FORMAT"), kStoreFormat);
 }
 
 absl::StatusOr<std::unique_ptr<FileLock>> LockStore(const std::string& path) {
@@ -151,9 +104,7 @@ absl::StatusOr<std::shared_ptr<Store>> Store::Open(const StoreOptions& options) 
   return store;
 }
 
-std::string Store::CommitDirectory(int64_t number) const {
-  return JoinPath(path(), absl::StrFormat("commits/%06d", number));
-}
+std::string Store::CommitDirectory(int64_t number) const { return CommitPath(path(), number); }
 
 std::string Store::LiveDirectory() const { return JoinPath(path(), "live"); }
 
@@ -179,7 +130,7 @@ absl::Status Store::OpenLastCommit(const StoreOptions& options) {
     TF_HPS_ASSIGN_OR_RETURN(snapshot, Snapshot::Parse(text, manifest));
     TF_HPS_RETURN_IF_ERROR(snapshot.RestoreFiles(CommitDirectory(number), directory));
   }
-  ssd_options_ = SsdOptionsFor(options, snapshot.instances);
+  ssd_options_ = SsdOptionsFor(options.dram_bytes, options.write_buffer_bytes, snapshot.instances);
   context_->ChoosePartitions(snapshot.instances);
   context_->dense_step = snapshot.dense_step;
   TF_HPS_ASSIGN_OR_RETURN(context_->ssd, SsdTier::Open(directory, ssd_options_));

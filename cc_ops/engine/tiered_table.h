@@ -89,6 +89,10 @@ class TieredTable {
   // Names and values of counters, "dram/hits" and so on.
   void AppendStats(std::vector<std::pair<std::string, double>>* stats);
 
+  // For the store, which holds the gate.
+
+  uint32_t id() const ABSL_SHARED_LOCKS_REQUIRED(context_->gate) { return id_; }
+
   // For the store, which holds the gate exclusively during these.
 
   // Writes every dirty row to the ssd tier.

@@ -1,0 +1,96 @@
+"""tf-hps import."""
+
+import os
+
+from tf_hps.store import Store
+from tf_hps.table import Table
+from tf_hps.tools import formats, sources, text
+
+
+def import_tables(path, inputs, name, initializer, seed, chunk_rows, dram_bytes):
+    """Puts files' rows into a store, which is made if need be, and commits once at the end.
+
+    Returns:
+      A dict for JSON: for each table its name, the rows that came in and the rows it has now.
+    """
+    keep = 1
+    if os.path.exists(path) and os.listdir(path):
+        source = sources.find(path)
+        if source.kind != "store":
+            raise sources.ToolError(f"{path} is a {source.kind}; rows can be put into a store only")
+        keep = max(1, len(sources.commits(source)))
+    opened = [formats.Input(each) for each in _expand(inputs)]
+    if name and len(inputs) > 1 and len({i.description.get("name") for i in opened}) > 1:
+        raise sources.ToolError("--name: the files are of several tables; import them one by one")
+    results = []
+    with Store(path, dram_bytes=dram_bytes, keep_commits=keep) as store:
+        for each in opened:
+            target = name or each.description.get("name")
+            if not target:
+                raise sources.ToolError(f"{each.path} does not say which table it is: use --name")
+            options = {"initializer": initializer, "seed": seed}
+            results.append(_import_one(store, each, target, options, chunk_rows))
+        commit = store.commit()
+        store.close(commit=False)
+    return {"path": path, "commit": commit, "tables": results}
+
+
+def _expand(inputs):
+    """Yields the paths of tables; a folder that `export` made holds several."""
+    for path in inputs:
+        if not os.path.isdir(path) or os.path.exists(os.path.join(path, "table.json")):
+            yield path
+            continue
+        inside = [os.path.join(path, entry) for entry in sorted(os.listdir(path))]
+        tables = [
+            entry
+            for entry in inside
+            if entry.endswith(".parquet") or os.path.exists(os.path.join(entry, "table.json"))
+        ]
+        yield from tables or [path]
+
+
+def _import_one(store, source, name, options, chunk_rows):
+    table, done = None, 0
+    with text.Progress(f"import {name}") as progress:
+        for keys, weights in source.chunks(chunk_rows):
+            if table is None:
+                table = _table(store, source, name, weights.shape[1], options)
+            if weights.shape[1] != table.dim:
+                raise sources.ToolError(
+                    f"{source.path}: weights have {weights.shape[1]} elements, and the rows of "
+                    f"table '{name}' {table.dim}"
+                )
+            table.upsert(keys, weights)
+            done += len(keys)
+            progress.update(done / max(source.rows or done, 1), f"{done:,} rows")
+    if table is None and source.description:
+        table = _table(store, source, name, source.description["dim"], options)
+    size = table.size() if table else 0
+    return {"table": name, "file": source.path, "rows_read": done, "rows": size}
+
+
+def _table(store, source, name, dim, options):
+    """Returns the table to put rows into: the store's, else a new one as its file describes it."""
+    there = store._layouts().get(name, {})
+    layout = {}
+    for key, default in (("initializer", "uniform"), ("seed", 0)):
+        layout[key] = there.get(key, source.description.get(key, default))
+        if options[key] is not None:
+            layout[key] = options[key]
+    if there and there["dim"] != dim:
+        raise sources.ToolError(
+            f"{source.path}: weights have {dim} elements, and the rows of table '{name}' "
+            f"{there['dim']}"
+        )
+    return Table(name, dim, store, **layout)
+
+
+def show(report):
+    """Returns what `import_tables` returned as text."""
+    rows = [
+        [table["table"], f"{table['rows_read']:,}", f"{table['rows']:,}", table["file"]]
+        for table in report["tables"]
+    ]
+    lines = text.columns(["table", "rows read", "rows now", "file"], rows)
+    return f"{lines}\ncommit {report['commit']} of {report['path']}"

@@ -14,7 +14,7 @@
 namespace tf_hps {
 namespace {
 
-constexpr int kDim = 16;
+constexpr int kDim = 200;
 constexpr int64_t kKeys = 400;
 
 // Calls the functions again and again, each from a thread of its own, until it ends.

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <fstream>
 #include <map>
 #include <random>
@@ -85,6 +86,7 @@ class SsdTierTest : public testing::Test {
     }
     TF_HPS_ASSERT_OK(tier_->VisitFiles([&](const SsdTier::File& file) {
       visited_.insert(absl::StrCat(file.instance, "/", file.name));
+      std::this_thread::sleep_for(pause_);  // for compactions to go on
       const std::string from =
           JoinPath(SsdTier::InstanceDirectory(directory_ / "tier", file.instance), file.name);
       const std::string to = JoinPath(SsdTier::InstanceDirectory(target, file.instance), file.name);
@@ -123,6 +125,7 @@ class SsdTierTest : public testing::Test {
   SsdOptions options_;
   std::unique_ptr<SsdTier> tier_;
   std::set<std::string> visited_;
+  std::chrono::microseconds pause_{0};
   std::mt19937_64 rng_{5};
 };
 
@@ -217,6 +220,7 @@ TEST_F(SsdTierTest, VisitedFilesHoldWhatWasInMemoryToo) {
 
 TEST_F(SsdTierTest, VisitedFilesAreWholeWhileCompactionsRun) {
   Open();
+  pause_ = std::chrono::microseconds(500);
   Model rows;
   for (int round = 0; round < 15; ++round) {
     const Model more = RandomRows(1000, 100);

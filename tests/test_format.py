@@ -65,6 +65,12 @@ def test_damage_is_noticed(tmp_path, reader):
         list(reader["read_table"](tmp_path / "s", "t"))
 
 
+def test_the_example_is_a_manifest(reader):
+    text = re.search(r"^    tf_hps snapshot 1\n(?:    .+\n)+", _DOCUMENT.read_text(), re.MULTILINE)
+    lines = reader["parse_manifest"](re.sub("^    ", "", text[0], flags=re.MULTILINE).encode())
+    assert [word for word, _ in lines] == ["store", "table", "file", "file"]
+
+
 def test_files_of_a_checkpoint(tmp_path, reader, store):
     import tensorflow as tf
 

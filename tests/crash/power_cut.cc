@@ -195,8 +195,7 @@ void PowerCut::Rebuild(const Durable& durable, uint64_t directory, const std::st
       const auto id = durable.directory_ids.find(inode);
       // The process may have died between making a directory and noting it.
       const uint64_t directory_id = id == durable.directory_ids.end() ? kNotNoted : id->second;
-      current[entry.path().filename().string()] = {inode,
-                                                   entry.is_directory() ? directory_id : 0};
+      current[entry.path().filename().string()] = {inode, entry.is_directory() ? directory_id : 0};
     }
     Names before = names;
     before.insert(current.begin(), current.end());

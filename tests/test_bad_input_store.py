@@ -53,8 +53,12 @@ def test_path_that_cannot_be_written(tmp_path):
         tf_hps.Store("/proc/nothing/store")
     assert "function_node" not in str(error.value)
     (tmp_path / "file").write_text("I am a file")
-    with pytest.raises(tf.errors.OpError, match=str(tmp_path / "file")):
-        tf_hps.Store(tmp_path / "file")
+    for path in ("file", "file/store", "file/a/store"):
+        with pytest.raises(
+            tf.errors.FailedPreconditionError,
+            match=f"{tmp_path}/{path}: {tmp_path}/file is there already and is no directory. Give",
+        ):
+            tf_hps.Store(tmp_path / path)
     assert (tmp_path / "file").read_text() == "I am a file"
 
 
@@ -147,7 +151,7 @@ def test_damaged_store_files(tmp_path, name):
     assert (tmp_path / "s" / name).read_text() == "nonsense"
 
 
-def test_use_of_a_closed_store():
+def test_use_of_a_closed_store(tmp_path):
     store = tf_hps.Store()
     table = tf_hps.Table("t", 2, store=store)
     store.close()
@@ -159,6 +163,10 @@ def test_use_of_a_closed_store():
     ):
         with pytest.raises(ValueError, match="closed"):
             use()
+    with tf_hps.Store(tmp_path / "store") as store:
+        pass
+    with pytest.raises(ValueError, match=rf"closed; open it again: tf_hps.Store\('{store.path}'\)"):
+        store.stats()
     for use in (table.size, table.export, lambda: table.lookup([1]), lambda: table.contains([1])):
         with pytest.raises(tf.errors.FailedPreconditionError, match="closed"):
             use()

@@ -83,6 +83,68 @@ def test_input_declared_as_float():
         tf_hps.HPSEmbedding(10, 4)(tf_keras.Input([3]))
 
 
+def test_refused_ids_leave_no_table_behind(tmp_path):
+    with tf_hps.Store(tmp_path / "store") as store:
+        layer = tf_hps.HPSEmbedding(10, 4, store=store)
+        with pytest.raises(TypeError, match="float32"):
+            layer(tf.constant([1.0]))
+        assert not store.tables
+
+
+def _one_input(layer):
+    ids = tf_keras.Input([2], dtype="int64", name="ids")
+    return tf_keras.Model(ids, layer(ids))
+
+
+def _after_a_slice(layer):
+    ids = tf_keras.Input([2], dtype="int32", name="ids")
+    return tf_keras.Model(ids, layer(ids[:, :1] * 3))
+
+
+def _named_inputs(layer):
+    ids, price = tf_keras.Input([2], dtype="int64", name="ids"), tf_keras.Input([1], name="price")
+    return tf_keras.Model({"ids": ids, "price": price}, layer(ids) + price)
+
+
+def _sequential(layer):
+    return tf_keras.Sequential([layer, tf_keras.layers.Dense(4)])
+
+
+@pytest.mark.parametrize("kind", [_one_input, _after_a_slice, _named_inputs, _sequential])
+@pytest.mark.parametrize("run_eagerly", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_float_ids_that_a_model_would_cast(kind, run_eagerly, dtype):
+    """Keras casts what a model is given to the dtype of its Input, so no layer sees the floats."""
+    layer = tf_hps.HPSEmbedding(None, 4, combiner="sum", name="user")
+    for use in ("fit", "predict", "call"):
+        model = kind(layer)
+        model.compile(tf_hps.HPSOptimizer("sgd"), "mse", run_eagerly=run_eagerly)
+
+        def run(ids, model=model, use=use):
+            inputs = {"ids": ids, "price": np.ones([6, 1])} if kind is _named_inputs else ids
+            if use == "fit":
+                model.fit(inputs, np.ones([6, 4]), verbose=0)
+            else:
+                (model.predict if use == "predict" else model)(inputs)
+
+        name = "user_input" if kind is _sequential else "ids"
+        with pytest.raises(
+            TypeError,
+            match=f"(?s)'user' got ids of dtype float.*'{name}' of model '{model.name}'.*Cast",
+        ):
+            run(np.ones([6, 2], dtype))
+        assert layer.table.size() == 0
+    run(np.ones([6, 2], "int64"))
+    layer.cast_ids = True
+    run(np.ones([6, 2], dtype))
+
+
+def test_a_float_input_that_the_model_casts_itself():
+    ids = tf_keras.Input([2])
+    model = tf_keras.Model(ids, tf_hps.HPSEmbedding(None, 4)(tf.cast(ids, tf.int64)))
+    assert model.predict(np.ones([6, 2]), verbose=0).shape == (6, 2, 4)
+
+
 @pytest.mark.parametrize(
     "ids", [tf.ragged.constant([[1], [2, 3]]), tf.sparse.from_dense([[1, 0], [0, 2]])]
 )

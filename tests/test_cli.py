@@ -1,5 +1,7 @@
-"""The command `tf-hps`, each time in a fresh process as a user runs it."""
+"""The command `tf-hps`: in a fresh process, as a user runs it, once for each kind of output."""
 
+import contextlib
+import io
 import json
 import os
 import re
@@ -14,12 +16,25 @@ import tf_keras
 
 import tf_hps
 from tf_hps.tools import formats
+from tf_hps.tools import main as tool
 
 _ROWS = 3000
 
 
-def run(*arguments, code=0, pythonpath=""):
-    """Runs tf-hps and returns (stdout, stderr)."""
+def run(*arguments, code=0):
+    """Runs tf-hps in this process and returns (stdout, stderr)."""
+    output, errors = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
+        try:
+            returned = tool.main([str(argument) for argument in arguments])
+        except SystemExit as exit:  # argparse's
+            returned = exit.code
+    assert returned == code, (output.getvalue(), errors.getvalue())
+    return output.getvalue(), errors.getvalue()
+
+
+def run_process(*arguments, code=0, pythonpath=""):
+    """Runs tf-hps in a process of its own and returns (stdout, stderr)."""
     package = os.path.dirname(os.path.dirname(tf_hps.__file__))
     path = os.pathsep.join([p for p in (pythonpath, package, os.environ.get("PYTHONPATH")) if p])
     done = subprocess.run(
@@ -72,7 +87,7 @@ def kind(request):
 
 
 def test_help_has_examples_and_exit_codes():
-    assert "exit codes: 0" in run("--help")[0]
+    assert "exit codes: 0" in run_process("--help")[0]
     for command in ("inspect", "verify", "export", "import", "compact"):
         assert "examples:\n  tf-hps " + command in run(command, "--help")[0]
     assert "usage" in run("explode", code=2)[1]
@@ -86,7 +101,7 @@ def test_a_path_that_is_nothing(tmp_path):
 
 def test_errors_are_one_line(tmp_path):
     (tmp_path / "FORMAT").write_text("another\n")
-    output, errors = run("inspect", tmp_path, code=1)
+    output, errors = run_process("inspect", tmp_path, code=1)
     assert not output
     assert re.fullmatch(r'tf-hps: .*FORMAT says "another".*\n', errors)
 
@@ -110,18 +125,18 @@ def test_inspect_and_verify_a_store_in_use(tmp_path):
     with tf_hps.Store(tmp_path) as store:
         table = tf_hps.Table("user", 2, store=store)
         table.upsert([1], [[1, 2]])
-        assert run_json("inspect", tmp_path)["commit"] == 0
+        assert json.loads(run_process("inspect", tmp_path, "--json")[0])["commit"] == 0
         store.commit()
         table.upsert([2, 3], np.zeros([2, 2]))
-        report = run_json("inspect", tmp_path)
+        report = json.loads(run_process("inspect", tmp_path, "--json")[0])
         assert report["commit"] == 1 and report["tables"][0]["rows"] == 1
-        assert run("verify", tmp_path)[0] == ""
+        assert run_process("verify", tmp_path)[0] == ""
         table.lookup([1, 2, 3])
 
 
 def test_verify_of_what_is_sound_is_silent(trained, kind):
     before = _snapshot(trained["store"])
-    assert run("verify", trained[kind]) == ("", "")
+    assert run_process("verify", trained[kind]) == ("", "")
     report = run_json("verify", trained[kind])
     assert report["ok"] and report["findings"] == [] and report["rows"] == _ROWS
     assert report["files"] > 0
@@ -311,7 +326,9 @@ def test_parquet_written_by_others(tmp_path):
 
 def test_without_pyarrow_parquet_says_what_to_install(trained, tmp_path):
     (tmp_path / "pyarrow.py").write_text("raise ImportError('hidden')\n")
-    errors = run("export", trained["store"], tmp_path / "o", code=1, pythonpath=str(tmp_path))[1]
+    errors = run_process(
+        "export", trained["store"], tmp_path / "o", code=1, pythonpath=str(tmp_path)
+    )[1]
     assert "tf-hps[parquet]" in errors and "--format npz" in errors
     assert not (tmp_path / "o").exists()
 

@@ -12,5 +12,12 @@ def _mute():
     os.close(null)
 
 
-if os.path.basename(sys.argv[0] if sys.argv else "") in ("-m", "tf-hps"):  # -m: python -m tf_hps
+def _is_command():
+    """Whether this process is `tf-hps` or `python -m tf_hps`, which has no argv[0] yet."""
+    if sys.argv[:1] == ["-m"]:
+        return sys.orig_argv[-len(sys.argv) :][0] == "tf_hps"
+    return bool(sys.argv) and os.path.basename(sys.argv[0]) == "tf-hps"
+
+
+if _is_command():
     _mute()

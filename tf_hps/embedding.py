@@ -6,6 +6,7 @@ import tf_keras
 from tf_hps import _ops, checkpoint, initializers, keras3
 from tf_hps._inputs import any_int64, positive_int
 from tf_hps.anchor import anchor_of
+from tf_hps.model_inputs import refuse_float_ids
 from tf_hps.strategy import check_strategy
 from tf_hps.table import Table
 
@@ -139,6 +140,10 @@ class HPSEmbedding(tf_keras.layers.Layer):
 
     def __call__(self, inputs, *args, **kwargs):
         keras3.refuse_call(self, inputs)
+        if not self.cast_ids:
+            refuse_float_ids(self)
+        if not self.built:
+            self._checked_ids(inputs)  # before build, which makes the table
         return super().__call__(inputs, *args, **kwargs)
 
     def call(self, inputs, training=None):

@@ -208,7 +208,8 @@ class HPSOptimizer(tf_keras.optimizers.Optimizer):
 
     def __repr__(self):
         # Keras 3 prints what it cannot use, and nothing else: say here what to do.
-        return f"<HPSOptimizer around {type(self._inner).__name__} of tf_keras. {keras3.HINT}>"
+        inner = type(self._inner).__name__
+        return f"<HPSOptimizer({inner}): an optimizer of tf_keras. {keras3.HINT}>"
 
 
 def _delegated(name):

@@ -197,7 +197,8 @@ class Store(tf.saved_model.experimental.TrackableResource):
 
     def _open_handle(self):
         if self.closed:
-            raise ValueError(f"The store at '{self._path}' is closed")
+            again = "" if self._temporary else f"; open it again: tf_hps.Store('{self._path}')"
+            raise ValueError(f"The store at '{self._path}' is closed{again}")
         return self.handle
 
     def __enter__(self):

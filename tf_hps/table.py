@@ -142,6 +142,8 @@ class Table(tf.saved_model.experimental.TrackableResource):
     def upsert(self, keys, values):
         """Sets the rows of `keys`, of equal ones the last. A row's optimizer state stays.
 
+        Any values are stored as they are, NaN and infinity too.
+
         Args:
           keys: int32 or int64, any shape `[...]`.
           values: float32, `[..., dim]`.

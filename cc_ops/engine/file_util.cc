@@ -125,7 +125,12 @@ absl::Status CreateDirectories(const std::string& path) {
   }
   std::error_code error;
   if (errno == EEXIST && fs::is_directory(path, error)) return absl::OkStatus();
-  return ErrnoStatus(errno == EEXIST ? ENOTDIR : errno, "create directory", path);
+  if (errno != EEXIST && errno != ENOTDIR) return ErrnoStatus(errno, "create directory", path);
+  std::string file = path;
+  while (!PathExists(file) && ParentOf(file) != file) file = ParentOf(file);
+  return absl::FailedPreconditionError(absl::StrCat(
+      "cannot create directory ", path, ": ", file,
+      " is there already and is no directory. Give another path, or move that out of the way"));
 }
 
 absl::Status RemoveTree(const std::string& path) {

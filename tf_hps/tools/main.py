@@ -5,6 +5,7 @@ Exit codes: 0 all is well; 1 `verify` found damage, or the command failed and sa
 """
 
 import argparse
+import contextlib
 import json
 import sys
 
@@ -31,7 +32,8 @@ exit codes: 0 all is well; 1 damage was found, or the command failed; 2 wrong co
 def main(argv=None):
     """Runs the command and returns its exit code."""
     arguments = _parser().parse_args(argv)
-    tf.config.set_visible_devices([], "GPU")  # a training process may have them
+    with contextlib.suppress(RuntimeError):  # called from a program that uses TensorFlow already
+        tf.config.set_visible_devices([], "GPU")  # a training process may have them
     try:
         report, code = arguments.run(arguments)
         output = json.dumps(report, indent=2) if arguments.json else arguments.show(report)

@@ -71,8 +71,8 @@ TEST_F(FileUtilTest, CreatesDirectoriesWithTheirParentsTwice) {
 
 TEST_F(FileUtilTest, AFileIsNoDirectory) {
   const std::string file = Write("file", "");
-  ExpectError(CreateDirectories(file), StatusCode::kNotFound, file);
-  ExpectError(CreateDirectories(file + "/child"), StatusCode::kNotFound, file);
+  ExpectError(CreateDirectories(file), StatusCode::kFailedPrecondition, file);
+  ExpectError(CreateDirectories(file + "/child"), StatusCode::kFailedPrecondition, file);
 }
 
 TEST_F(FileUtilTest, AProcDirectoryCannotBeMade) {

@@ -12,7 +12,7 @@ export PYTHONPATH := $(CURDIR)
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-CXX_FILES = $(shell find cc_ops tests -name '*.cc' -o -name '*.h')
+CXX_FILES = $(shell find benchmarks cc_ops tests -name '*.cc' -o -name '*.h')
 PYTHON_FILES = setup.py $(wildcard scripts/*.py tf_hps tests examples benchmarks)
 
 .PHONY: help
@@ -123,6 +123,38 @@ fuzz: $(VENV)/dev.stamp | system ## a table's interface against a map, under lib
 .PHONY: soak
 soak: build $(VENV)/dev.stamp ## train, commit, checkpoint and export for MINUTES=30; memory, files, threads and disk must be flat
 	@python tests/soak/soak.py --minutes=$(MINUTES)
+
+# --- Benchmarks. FBGEMM goes with one version of torch; of that, pip needs to see the CPU build, for example with
+# PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu: the CUDA build takes gigabytes and runs the same code here.
+
+SIZE ?= all
+BENCH_ARGS ?=
+PEER_PIP = -m pip --disable-pip-version-check install --quiet
+
+.PHONY: bench-build
+bench-build: build
+	@$(CONFIGURE) -B build/release -DTF_HPS_OUTPUT_DIR="$(CURDIR)/tf_hps" -DTF_HPS_BUILD_BENCHMARKS=ON
+	@cmake --build build/release --target tf_hps_gather_limit tf_hps_engine_bench -j $(BUILD_JOBS)
+
+.PHONY: bench
+bench: bench-build ## benchmarks (SIZE=small: a minute; BENCH_ARGS="--cases=memory --dims=16 --vocabularies=5000000")
+	@python -m benchmarks --size=$(SIZE) $(BENCH_ARGS)
+
+.PHONY: bench-peers
+bench-peers: bench-build build/peers/tfra.stamp build/peers/fbgemm.stamp ## the same beside TFRA and FBGEMM, in environments of their own
+	@python -m benchmarks --size=$(SIZE) --peers $(BENCH_ARGS)
+
+.PHONY: engine-bench
+engine-bench: bench-build ## the engine's C++ alone (BENCH_ARGS="--case=lookup --threads=1 --seconds=10")
+	@build/release/tf_hps_engine_bench $(BENCH_ARGS)
+
+build/peers/tfra.stamp: PACKAGES = tensorflow-recommenders-addons==0.8.1 tensorflow==2.16.2 tf-keras==2.16.0
+build/peers/fbgemm.stamp: PACKAGES = fbgemm-gpu-cpu==1.8.0 torch==2.13.0
+build/peers/%.stamp:
+	@echo "Installing $(PACKAGES) into build/peers/$* (once)"
+	@"$(PYTHON)" -m venv build/peers/$*
+	@build/peers/$*/bin/python $(PEER_PIP) $(PACKAGES)
+	@touch $@
 
 # --- Formatters and linters, of the versions in requirements-dev.txt.
 

@@ -19,7 +19,7 @@ import time
 from absl import app, flags
 
 from benchmarks import cases, out_of_memory, report
-from benchmarks.measure import PEERS, python_of, workers
+from benchmarks.measure import PEERS, Workers, python_of
 from benchmarks.worker import BUILD, ROOT
 
 FLAGS = flags.FLAGS
@@ -52,7 +52,8 @@ class Settings:
     settling: int = 12  # windows of steps, at most
     window: int = 20
     peers: tuple = ()
-    log: object = None
+    keep_workers: bool = False
+    workers: Workers = None
 
     def setup(self, worker, vocabulary, dim, **options):
         arguments = {"batch": self.batch, "batches": self.batches, **options}
@@ -78,11 +79,13 @@ SMALL = Settings(
     fit_seconds=0.1,
     settling=3,
     window=8,
+    keep_workers=True,
 )
 
 
 def settings_of_flags(log):
-    settings = dataclasses.replace(SMALL if FLAGS.size == "small" else Settings(), log=log)
+    settings = dataclasses.replace(SMALL if FLAGS.size == "small" else Settings())
+    settings.workers = Workers(log, settings.keep_workers)
     if FLAGS.vocabularies:
         settings.vocabularies = tuple(map(int, FLAGS.vocabularies))
     if FLAGS.dims:
@@ -111,7 +114,7 @@ def hardware():
 def describe(settings):
     """Versions of the systems, and the bandwidth of a copy."""
     systems = ("gather", "tiered", "dense", *settings.peers)
-    with workers({name: name for name in systems}, settings.log) as processes:
+    with settings.workers({name: name for name in systems}) as processes:
         versions = {name: process.call("describe") for name, process in processes.items()}
         return versions, processes["gather"].call("copy_bandwidth")
 
@@ -120,7 +123,6 @@ def fits(settings, vocabulary, dim):
     """Whether the systems, which are all there at once, have room in memory."""
     floats = 2 + 1 + 1 + 2 * 2 + (4 + 1) * bool(settings.peers)
     needed = vocabulary * (floats * 4 * dim + 100)
-    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
     with open("/proc/meminfo") as lines:
         fields = dict(line.split(":") for line in lines)
     available = int(fields["MemAvailable"].split()[0]) * 1024
@@ -170,6 +172,7 @@ def main(_):
             results["results"].append(result.to_json())
             (output / "results.json").write_text(json.dumps(results, indent=1))
     print(f"{output / 'results.json'}: {time.time() - start:.0f} s")
+    settings.workers.close()
     if FLAGS.report:
         report.write(results, ROOT / "docs" / "benchmarks")
 

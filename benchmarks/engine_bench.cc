@@ -36,8 +36,8 @@ namespace {
 
 struct Flags {
   std::map<std::string, std::string> values = {
-      {"case", "all"},    {"rows", "5000000"},       {"dim", "16"},    {"ids", "106496"},
-      {"batches", "16"},  {"exponent", "1.05"},      {"threads", "2"}, {"seconds", "2"},
+      {"case", "all"},    {"rows", "5000000"},      {"dim", "16"},    {"ids", "106496"},
+      {"batches", "16"},  {"exponent", "1.05"},     {"threads", "2"}, {"seconds", "2"},
       {"dram_bytes", ""}, {"optimizer", "adagrad"},
   };
 
@@ -152,9 +152,9 @@ class Bench {
         dim_(static_cast<int>(flags.Int("dim"))),
         threads_(flags.Int("threads")),
         batches_(DrawBatches(flags)),
-        optimizer_(*OptimizerSpec::Parse(
-            flags.values.at("optimizer") == "adam" ? "adam(amsgrad=0)"
-                                                   : "adagrad(initial_accumulator_value=0.0)")),
+        optimizer_(*OptimizerSpec::Parse(flags.values.at("optimizer") == "adam"
+                                             ? "adam(amsgrad=0)"
+                                             : "adagrad(initial_accumulator_value=0.0)")),
         hyperparameters_(flags.values.at("optimizer") == "adam"
                              ? std::vector<float>{0.001f, 0.9f, 0.999f, 1e-7f, 1.0f}
                              : std::vector<float>{0.1f, 1e-7f}),

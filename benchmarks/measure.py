@@ -22,16 +22,47 @@ def python_of(system):
     return BUILD / "peers" / system / "bin" / "python" if system in PEERS else sys.executable
 
 
-@contextlib.contextmanager
-def workers(systems, log):
-    """Processes of the systems, a dict of label -> system, for the duration of a block."""
-    started = {}
-    try:
-        for label, system in systems.items():
-            started[label] = Worker(system, python_of(system), log)
-        yield started
-    finally:
-        for worker in started.values():
+class Workers:
+    """Starts processes of systems.
+
+    Args:
+      log: an open file for what they print.
+      keep: whether to use processes again, which saves their start. Memory that one case
+        took and freed then makes the next one's figures differ a little.
+    """
+
+    def __init__(self, log, keep):
+        self._log = log
+        self._keep = keep
+        self._idle = []
+
+    @contextlib.contextmanager
+    def __call__(self, systems):
+        """Gives processes, a dict of label -> `Worker` like `systems`, to a block."""
+        given = {}
+        try:
+            for label, system in systems.items():
+                given[label] = self._take(system)
+            yield given
+            for worker in given.values():
+                if self._keep and worker.system not in PEERS:
+                    worker.call("reset")
+                    self._idle.append(worker)
+        finally:
+            for worker in given.values():
+                if worker not in self._idle:
+                    worker.close()
+
+    def _take(self, system):
+        for worker in self._idle:
+            if worker.system == system:
+                self._idle.remove(worker)
+                return worker
+        return Worker(system, python_of(system), self._log)
+
+    def close(self):
+        """Ends the processes that were kept."""
+        for worker in self._idle:
             worker.close()
 
 
@@ -44,6 +75,9 @@ class Samples:
 
     def milliseconds(self, label):
         return 1e3 * statistics.median(self.medians[label])
+
+    def fastest(self, label):
+        return 1e3 * min(map(min, self.runs[label]))
 
     def ratio(self, label, to):
         """How many times as long `label` took as `to`: the median over rounds."""
@@ -111,20 +145,33 @@ class Result:
     case: str
     vocabulary: int
     dim: int
-    milliseconds: dict = dataclasses.field(default_factory=dict)  # by label
+    milliseconds: dict = dataclasses.field(default_factory=dict)  # by label: medians
+    fastest: dict = dataclasses.field(
+        default_factory=dict
+    )  # by label: milliseconds of the best run
     facts: dict = dataclasses.field(default_factory=dict)
     goals: list = dataclasses.field(default_factory=list)
     runs: dict = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, case, vocabulary, dim, samples, **facts):
-        medians = {label: samples.milliseconds(label) for label in samples.medians}
-        return cls(case, vocabulary, dim, medians, facts, [], samples.runs)
+        return cls(
+            case,
+            vocabulary,
+            dim,
+            milliseconds={label: samples.milliseconds(label) for label in samples.medians},
+            fastest={label: samples.fastest(label) for label in samples.medians},
+            facts=facts,
+            runs=samples.runs,
+        )
 
     def __str__(self):
+        times = [
+            f"{NAMES.get(label, label)}: {milliseconds:.3f} ms, best {self.fastest[label]:.3f}"
+            for label, milliseconds in self.milliseconds.items()
+        ]
         head = f"{self.case}, {self.vocabulary:,} rows, dim {self.dim}"
-        times = ", ".join(f"{NAMES.get(k, k)} {v:.3f} ms" for k, v in self.milliseconds.items())
-        return "\n    ".join([f"{head}: {times}", *map(str, self.goals)])
+        return "\n    ".join([head, *times, *map(str, self.goals)])
 
     def to_json(self):
         goals = [dataclasses.asdict(goal) | {"met": goal.met} for goal in self.goals]

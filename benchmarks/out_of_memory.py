@@ -1,9 +1,11 @@
 """The cases with far more rows than DRAM holds: `fit` with budgets, and with more rows."""
 
 import os
+import pathlib
 import shutil
+import tempfile
 
-from benchmarks.measure import Goal, Result, alternate, workers
+from benchmarks.measure import Goal, Result, alternate
 from benchmarks.worker import BUILD
 from benchmarks.workload import FEATURES, Popularity
 
@@ -14,28 +16,33 @@ ROW_BYTES = 200  # more than a row of dim 16 with Adagrad's state takes
 def populated(settings, vocabulary, dim):
     """The path of a store with all rows and Adagrad's state, made once and kept."""
     path = STORES / f"{vocabulary}-{dim}-adagrad"
-    if not (path / "CURRENT").exists():
-        shutil.rmtree(path, ignore_errors=True)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with workers({"tiered": "tiered"}, settings.log) as processes:
+    if not path.exists():
+        part = path.with_suffix(".part")
+        shutil.rmtree(part, ignore_errors=True)
+        with settings.workers({"tiered": "tiered"}) as processes:
             processes["tiered"].call(
                 "populate",
-                path=str(path),
+                path=str(part),
                 vocabulary=vocabulary,
                 dim=dim,
                 optimizer="adagrad",
                 dram_bytes=2**28,
             )
+        part.rename(path)
     return path
 
 
-def clone(path, name):
-    """A store like that at `path` that shares its files, which never change."""
-    target = STORES / f"clone-{os.getpid()}-{name}"
+def scratch():
+    """A context manager that gives a folder beside the kept stores, on the same disk."""
+    STORES.mkdir(parents=True, exist_ok=True)
+    return tempfile.TemporaryDirectory(prefix="scratch-", dir=STORES)
+
+
+def clone(path, target):
+    """Makes a store like that at `path` that shares its files, which never change."""
     shutil.copytree(path / "commits", target / "commits", copy_function=os.link)
     for file in ("FORMAT", "CURRENT"):
         shutil.copy(path / file, target / file)
-    return target
 
 
 class Trainer:
@@ -43,18 +50,19 @@ class Trainer:
 
     Args:
       worker: the `Worker`.
-      label: what to call it.
+      folder: where the store is made, a path.
       settings: the suite's.
       popularity: `Popularity` of the ids.
       dim: the length of a row.
     """
 
-    def __init__(self, worker, label, settings, popularity, dim):
+    def __init__(self, worker, folder, settings, popularity, dim):
         self._worker = worker
         self._settings = settings
         self._popularity = popularity
-        self._path = clone(populated(settings, popularity.vocabulary, dim), label)
+        self._path = folder / str(id(self))
         self._dim = dim
+        clone(populated(settings, popularity.vocabulary, dim), self._path)
 
     def open(self, dram_bytes, resident):
         """Opens the store with a budget, and brings the hottest rows into DRAM."""
@@ -88,8 +96,8 @@ class Trainer:
         return (self._worker.call("counters")["dram"]["misses"] - before) / steps
 
     def close(self):
+        """Closes the store; `open` may follow."""
         self._worker.call("reset")
-        shutil.rmtree(self._path)
 
 
 def budgets(settings, vocabulary, dim):
@@ -98,39 +106,43 @@ def budgets(settings, vocabulary, dim):
     draws = settings.batch * FEATURES
     distinct = popularity.misses(0, draws)
     labels = {"all in DRAM": "tiered", "budget": "tiered"}
-    with workers(labels, settings.log) as processes:
+    with scratch() as folder, settings.workers(labels) as processes:
         whole, part = (
-            Trainer(process, label.split()[0], settings, popularity, dim)
-            for label, process in processes.items()
+            Trainer(process, pathlib.Path(folder), settings, popularity, dim)
+            for process in processes.values()
         )
         whole.open(2**26 + vocabulary * ROW_BYTES * dim // 16, vocabulary)
         facts = processes["all in DRAM"].call("facts")
+        prefetches = processes["budget"].call("has_prefetch")
         for share in settings.shares:
             rows = int(vocabulary * share)
             part.open(rows * facts["dram_bytes_per_row"], rows)
             misses = part.settle()
-            samples = alternate(
-                processes, None, settings.rounds, settings.fit_seconds, call="measure_fit"
-            )
-            result = Result.of(
-                f"fit, 1/{1 / share:.0f} of the rows in DRAM",
-                vocabulary,
-                dim,
-                samples,
-                share=share,
-                misses_per_step=misses,
-                hit_rate=1 - misses / distinct,
-                counters=processes["budget"].call("counters"),
-            )
-            speed = samples.ratio("all in DRAM", "budget")
-            result.facts["speed"] = speed
-            limit = 0.35 if share == 0.1 and vocabulary >= 20_000_000 else None
-            if limit:
-                result.goals = [Goal("of the speed of all in DRAM, no prefetch", speed, limit)]
-            yield result
-            processes["budget"].call("reset")
-        whole.close()
-        shutil.rmtree(part._path)
+            for prefetch in [False] + [True] * prefetches:
+                if prefetch:
+                    processes["budget"].call("setup_fit", optimizer="adagrad", prefetch=True)
+                samples = alternate(
+                    processes, None, settings.rounds, settings.fit_seconds, call="measure_fit"
+                )
+                name = f"fit, 1/{1 / share:.0f} of the rows in DRAM" + ", prefetch" * prefetch
+                result = Result.of(
+                    name,
+                    vocabulary,
+                    dim,
+                    samples,
+                    share=share,
+                    prefetch=prefetch,
+                    misses_per_step=misses,
+                    hit_rate=1 - misses / distinct,
+                    speed=samples.ratio("all in DRAM", "budget"),
+                    counters=processes["budget"].call("counters"),
+                )
+                if share == 0.1 and vocabulary >= 20_000_000:
+                    limit = 0.5 if prefetch else 0.35
+                    goal = Goal("of the speed of all in DRAM", result.facts["speed"], limit)
+                    result.goals = [goal]
+                yield result
+            part.close()
 
 
 def growth(settings, vocabularies, dim):
@@ -138,9 +150,9 @@ def growth(settings, vocabularies, dim):
     popularities = {f"{v:,} rows": Popularity(v) for v in vocabularies}
     draws = settings.batch * FEATURES
     few, many = popularities
-    with workers(dict.fromkeys(popularities, "tiered"), settings.log) as processes:
+    with scratch() as folder, settings.workers(dict.fromkeys(popularities, "tiered")) as processes:
         trainers = {
-            label: Trainer(processes[label], label.split()[0], settings, popularity, dim)
+            label: Trainer(processes[label], pathlib.Path(folder), settings, popularity, dim)
             for label, popularity in popularities.items()
         }
         bytes_per_row = 160 * dim // 16
@@ -150,7 +162,7 @@ def growth(settings, vocabularies, dim):
         for attempt in range(4):
             rows = popularities[few].resident_for(wanted, draws)
             if attempt:
-                processes[few].call("reset")
+                trainers[few].close()
             trainers[few].open(rows * bytes_per_row, rows)
             misses = trainers[few].settle()
             if abs(misses / target - 1) < 0.03:
@@ -164,6 +176,4 @@ def growth(settings, vocabularies, dim):
         )
         goal = Goal("times the time of a step", samples.ratio(many, few), 1.2, most=True)
         result.goals = (max(vocabularies) >= 20_000_000) * [goal]
-        for trainer in trainers.values():
-            trainer.close()
         yield result

@@ -85,7 +85,7 @@ class System:
         """Makes the operations, of the filled table."""
 
     def reset(self):
-        """Frees what `setup` made."""
+        """Frees what `setup` made; does nothing a second time."""
 
     def _make(self, **options):
         raise NotImplementedError

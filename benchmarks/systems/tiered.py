@@ -16,6 +16,15 @@ class TieredSystem(KerasSystem):
     def describe(self):
         return super().describe() | {"tf_hps": tf_hps.__version__}
 
+    def has_prefetch(self):
+        return hasattr(tf_hps, "prefetch")
+
+    def setup_fit(self, optimizer, prefetch=False):
+        """As that of other systems; `prefetch`: coming batches' rows are brought up early."""
+        super().setup_fit(optimizer)
+        if prefetch:
+            self._data = tf_hps.prefetch(self._data, self._model)
+
     def populate(self, path, vocabulary, dim, optimizer, dram_bytes):
         """Makes a store of all rows with their state, and commits it."""
         self.vocabulary, self.dim = vocabulary, dim
@@ -116,8 +125,10 @@ class TieredSystem(KerasSystem):
 
     def reset(self):
         super().reset()
-        self._store.close(commit=False)
-        del self._layers, self._tables, self._optimizer
+        store = self.__dict__.pop("_store", None)
+        if store is not None:
+            store.close(commit=False)
+            del self._layers, self._tables, self._optimizer
 
 
 SYSTEM = TieredSystem

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <functional>
 #include <map>
 #include <memory>
@@ -197,6 +198,7 @@ class Bench {
     for (const auto& batch : batches_) work(batch);
     std::vector<double> seconds;
     double sum = 0;
+    const std::clock_t cpu_begin = std::clock();
     while (sum < flags_.Double("seconds") || seconds.size() < 5) {
       const auto begin = std::chrono::steady_clock::now();
       work(batches_[seconds.size() % batches_.size()]);
@@ -208,9 +210,14 @@ class Bench {
     const double median = seconds[seconds.size() / 2];
     const std::vector<int64_t>& keys = batches_[0];
     const auto distinct = std::unordered_set<int64_t>(keys.begin(), keys.end()).size();
-    std::printf("%-8s %8.3f ms  %6.1f ns per id  %6.1f ns per distinct id  (%zu runs, best %.3f)\n",
-                name.c_str(), median * 1e3, median * 1e9 / static_cast<double>(keys.size()),
-                median * 1e9 / static_cast<double>(distinct), seconds.size(), seconds[0] * 1e3);
+    const double cpu = static_cast<double>(std::clock() - cpu_begin) / CLOCKS_PER_SEC /
+                       static_cast<double>(seconds.size());
+    std::printf(
+        "%-8s %8.3f ms, best %8.3f  %6.1f ns per id  %6.1f ns per distinct id  "
+        "%8.3f ms of all cores  (%zu runs)\n",
+        name.c_str(), median * 1e3, seconds[0] * 1e3,
+        median * 1e9 / static_cast<double>(keys.size()),
+        median * 1e9 / static_cast<double>(distinct), cpu * 1e3, seconds.size());
   }
 
  private:

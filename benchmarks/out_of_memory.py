@@ -100,6 +100,12 @@ class Trainer:
         self._worker.call("reset")
 
 
+def _alternate(processes, settings):
+    """Turns of `fit`, short ones: batches must not come back."""
+    seconds = settings.fit_seconds / 2
+    return alternate(processes, None, settings.rounds, seconds, most=30, call="measure_fit")
+
+
 def budgets(settings, vocabulary, dim):
     """Yields `fit` with a part of the rows in DRAM, beside one that has all of them."""
     popularity = Popularity(vocabulary)
@@ -121,9 +127,7 @@ def budgets(settings, vocabulary, dim):
             for prefetch in [False] + [True] * prefetches:
                 if prefetch:
                     processes["budget"].call("setup_fit", optimizer="adagrad", prefetch=True)
-                samples = alternate(
-                    processes, None, settings.rounds, settings.fit_seconds, call="measure_fit"
-                )
+                samples = _alternate(processes, settings)
                 name = f"fit, 1/{1 / share:.0f} of the rows in DRAM" + ", prefetch" * prefetch
                 result = Result.of(
                     name,
@@ -168,9 +172,7 @@ def growth(settings, vocabularies, dim):
             if abs(misses / target - 1) < 0.03:
                 break
             wanted *= target / misses
-        samples = alternate(
-            processes, None, settings.rounds, settings.fit_seconds, call="measure_fit"
-        )
+        samples = _alternate(processes, settings)
         result = Result.of(
             "growth", max(vocabularies), dim, samples, misses_per_step={few: misses, many: target}
         )

@@ -84,15 +84,23 @@ class KerasSystem(System):
         dense[1].set_weights(weights[2:])
         self._model.compile(self._wrap(optimizer_of(optimizer)), "binary_crossentropy")
         labels = np.stack([workload.labels(index) for index in self._index])
-        # Whole batches, so that the pipeline has nothing to do.
-        data = tf.data.Dataset.from_tensor_slices((np.stack(self._batches), labels)).repeat()
-        self._data = data.prefetch(2)
+        self._data = tf.stack(self._batches), tf.constant(labels)
+        self._steps = 0
         self._losses = []
+
+    def _next_batches(self, count):
+        """The batches after those of the last call: whole ones, so that there is little to do."""
+        ids, labels = self._data
+        steps = tf.data.Dataset.range(self._steps, self._steps + count)
+        self._steps += count
+        batches = steps.map(lambda i: (ids[i % len(ids)], labels[i % len(ids)]))
+        return batches.prefetch(2)
 
     def measure_fit(self, count):
         """One `fit` of `count` steps. Returns the seconds of each, on average."""
         timer = EpochTimer()
-        history = self._model.fit(self._data, steps_per_epoch=count, verbose=0, callbacks=[timer])
+        data = self._next_batches(count)
+        history = self._model.fit(data, verbose=0, callbacks=[timer])
         self._losses += history.history["loss"]
         return [timer.seconds / count]
 

@@ -22,8 +22,11 @@ class TieredSystem(KerasSystem):
     def setup_fit(self, optimizer, prefetch=False):
         """As that of other systems; `prefetch`: coming batches' rows are brought up early."""
         super().setup_fit(optimizer)
-        if prefetch:
-            self._data = tf_hps.prefetch(self._data, self._model)
+        self._prefetch = prefetch
+
+    def _next_batches(self, count):
+        batches = super()._next_batches(count)
+        return tf_hps.prefetch(batches, self._model) if self._prefetch else batches
 
     def populate(self, path, vocabulary, dim, optimizer, dram_bytes):
         """Makes a store of all rows with their state, and commits it."""

@@ -232,6 +232,19 @@ class SsdEnv::Impl : public leveldb::EnvWrapper {
     for (const std::string& path : held) target()->RemoveFile(path);
   }
 
+  void HoldWork() {
+    std::lock_guard<std::mutex> lock(queue_mu_);
+    holding_work_ = true;
+  }
+
+  void ReleaseWork() {
+    {
+      std::lock_guard<std::mutex> lock(queue_mu_);
+      holding_work_ = false;
+    }
+    queue_changed_.notify_one();
+  }
+
   std::set<std::string> FilesBeingWritten() {
     MutexLock lock(&mu_);
     return being_written_;
@@ -244,7 +257,8 @@ class SsdEnv::Impl : public leveldb::EnvWrapper {
   void Work() {
     std::unique_lock<std::mutex> lock(queue_mu_);
     for (;;) {
-      queue_changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+      queue_changed_.wait(lock,
+                          [this] { return stopping_ || (!holding_work_ && !queue_.empty()); });
       if (queue_.empty()) return;
       const auto [function, arg] = queue_.front();
       queue_.pop_front();
@@ -265,6 +279,7 @@ class SsdEnv::Impl : public leveldb::EnvWrapper {
   std::mutex queue_mu_;
   std::condition_variable queue_changed_;
   std::deque<std::pair<void (*)(void*), void*>> queue_;
+  bool holding_work_ = false;
   bool stopping_ = false;
   std::thread worker_;  // last: uses the members above
 };
@@ -274,6 +289,8 @@ SsdEnv::~SsdEnv() = default;
 leveldb::Env* SsdEnv::env() { return impl_.get(); }
 void SsdEnv::HoldDeletions() { impl_->HoldDeletions(); }
 void SsdEnv::ReleaseDeletions() { impl_->ReleaseDeletions(); }
+void SsdEnv::HoldWork() { impl_->HoldWork(); }
+void SsdEnv::ReleaseWork() { impl_->ReleaseWork(); }
 std::set<std::string> SsdEnv::FilesBeingWritten() const { return impl_->FilesBeingWritten(); }
 int64_t SsdEnv::bytes_read() const { return impl_->bytes_read(); }
 int64_t SsdEnv::bytes_written() const { return impl_->bytes_written(); }

@@ -36,6 +36,10 @@ class SsdEnv {
   void HoldDeletions();
   void ReleaseDeletions();
 
+  // Between the two, LevelDB's background work waits.
+  void HoldWork();
+  void ReleaseWork();
+
   // Paths of the files that are open for writing now.
   std::set<std::string> FilesBeingWritten() const;
 

@@ -4,6 +4,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "cc_ops/engine/file_util.h"
@@ -15,7 +16,6 @@ namespace {
 constexpr size_t kMaxFileBytes = 32 << 20;
 // What an entry takes in LevelDB's write buffer besides its key and value.
 constexpr int64_t kEntryOverhead = 40;
-constexpr int64_t kSalvageBatch = 4096;
 
 leveldb::ReadOptions CheckedRead() {
   leveldb::ReadOptions options;
@@ -115,7 +115,7 @@ absl::Status SsdInstance::Read(absl::string_view action,
   std::shared_ptr<leveldb::DB> database = db();
   if (database == nullptr) {
     MutexLock lock(&write_mu_);
-    TF_HPS_RETURN_IF_ERROR(EnsureUsable());
+    if (stuck_) TF_HPS_RETURN_IF_ERROR(Reopen());
     database = db();
   }
   return ToStatus(read(database.get()), action);
@@ -123,9 +123,10 @@ absl::Status SsdInstance::Read(absl::string_view action,
 
 absl::Status SsdInstance::Write(SsdWrites* writes) {
   MutexLock lock(&write_mu_);
-  TF_HPS_RETURN_IF_ERROR(EnsureUsable());
-  if (filling_bytes_ >= options_.write_buffer_bytes) TF_HPS_RETURN_IF_ERROR(SwitchBuffer());
-  return WriteLocked(writes);
+  return Run([&]() -> absl::Status {
+    if (filling_bytes_ >= options_.write_buffer_bytes) TF_HPS_RETURN_IF_ERROR(SwitchBuffer());
+    return WriteLocked(writes);
+  });
 }
 
 absl::Status SsdInstance::WriteLocked(SsdWrites* writes) {
@@ -155,29 +156,68 @@ absl::Status SsdInstance::SwitchBuffer() {
 
 absl::Status SsdInstance::Flush() {
   MutexLock lock(&write_mu_);
-  TF_HPS_RETURN_IF_ERROR(EnsureUsable());
+  return Run([&] { return FlushLocked(); });
+}
+
+absl::Status SsdInstance::FlushLocked() {
   TF_HPS_RETURN_IF_ERROR(SwitchBuffer());
   return SwitchBuffer();
 }
 
-absl::Status SsdInstance::EnsureUsable() {
-  if (stuck_) TF_HPS_RETURN_IF_ERROR(Recover());
-  return absl::OkStatus();
+absl::Status SsdInstance::Compact() {
+  absl::Status status;
+  for (int tries = 0; tries < 2; ++tries) {
+    TF_HPS_RETURN_IF_ERROR(Flush());
+    const std::weak_ptr<leveldb::DB> compacted = db();
+    TF_HPS_RETURN_IF_ERROR(Read("compact", [](leveldb::DB* db) {
+      db->CompactRange(nullptr, nullptr);
+      return leveldb::Status::OK();
+    }));
+    MutexLock lock(&write_mu_);
+    // LevelDB tells of a compaction that failed when it is next written to; here, unless another
+    // writer was told.
+    status = compacted.expired() ? absl::UnavailableError(absl::StrCat(
+                                       "cannot compact ", directory_,
+                                       ": a write failed meanwhile, and LevelDB was opened anew"))
+                                 : SwitchBuffer();
+    if (status.ok() || absl::IsDataLoss(status)) break;
+  }
+  return status;
+}
+
+absl::Status SsdInstance::Run(absl::FunctionRef<absl::Status()> write) {
+  const bool was_stuck = stuck_;
+  if (was_stuck) TF_HPS_RETURN_IF_ERROR(Recover());
+  const absl::Status status = write();
+  // What LevelDB tells is the error of an earlier background write, which may have gone by. That a
+  // file is damaged does not go by, and a cursor would refuse to let LevelDB be opened anew.
+  if (status.ok() || was_stuck || absl::IsDataLoss(status) || cursors_ > 0) return status;
+  TF_HPS_RETURN_IF_ERROR(Recover());
+  return write();
 }
 
 absl::Status SsdInstance::Recover() {
+  TF_HPS_RETURN_IF_ERROR(Reopen());
+  // Else a write would succeed again and again in memory only.
+  return FlushLocked();
+}
+
+absl::Status SsdInstance::Reopen() {
   if (db() != nullptr) {
     TF_HPS_RETURN_IF_ERROR(Salvage());
     CloseDatabase();
   }
-  TF_HPS_ASSIGN_OR_RETURN(std::shared_ptr<leveldb::DB> opened, OpenDatabase());
-  for (SsdWrites& writes : salvaged_) {
-    TF_HPS_RETURN_IF_ERROR(
-        ToStatus(opened->Write(leveldb::WriteOptions(), &writes.batch_), "write rows to"));
-  }
+  std::shared_ptr<leveldb::DB> opened;
+  // So that a compaction that fails at once does not keep the rows from being written.
+  env_.HoldWork();
+  const auto release = absl::MakeCleanup([this] { env_.ReleaseWork(); });
+  TF_HPS_ASSIGN_OR_RETURN(opened, OpenDatabase());
+  // In one batch: before another one LevelDB might wait for its background work.
+  TF_HPS_RETURN_IF_ERROR(
+      ToStatus(opened->Write(leveldb::WriteOptions(), &salvaged_.batch_), "write rows to"));
   filling_bytes_ = 0;
-  for (const SsdWrites& writes : salvaged_) NoteWritten(writes);
-  salvaged_.clear();
+  NoteWritten(salvaged_);
+  salvaged_.Clear();
   // Only now that it has all rows may lookups see it.
   Publish(std::move(opened));
   stuck_ = false;
@@ -204,20 +244,19 @@ absl::Status SsdInstance::Salvage() {
   const std::shared_ptr<leveldb::DB> database = db();
   std::unordered_set<std::string> keys(filling_keys_.begin(), filling_keys_.end());
   keys.insert(flushing_keys_.begin(), flushing_keys_.end());
-  std::vector<SsdWrites> batches(1);
+  SsdWrites rows;
   std::string value;
   for (const std::string& key : keys) {
     const leveldb::Status status = database->Get(CheckedRead(), key, &value);
     if (status.ok()) {
-      batches.back().Put(key, value);
+      rows.Put(key, value);
     } else if (status.IsNotFound()) {
-      batches.back().Remove(key);
+      rows.Remove(key);
     } else {
       return ToStatus(status, "read a row from");
     }
-    if (batches.back().entries() == kSalvageBatch) batches.emplace_back();
   }
-  for (SsdWrites& batch : batches) salvaged_.push_back(std::move(batch));
+  salvaged_ = std::move(rows);
   filling_keys_.clear();
   flushing_keys_.clear();
   return absl::OkStatus();
@@ -225,7 +264,7 @@ absl::Status SsdInstance::Salvage() {
 
 absl::StatusOr<std::unique_ptr<SsdInstance::Cursor>> SsdInstance::NewCursor() {
   MutexLock lock(&write_mu_);
-  TF_HPS_RETURN_IF_ERROR(EnsureUsable());
+  if (stuck_) TF_HPS_RETURN_IF_ERROR(Reopen());
   return std::unique_ptr<Cursor>(new Cursor(this, db()));
 }
 

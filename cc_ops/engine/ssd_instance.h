@@ -4,8 +4,8 @@
 // again; and as it keeps no log here (ssd_env.h), the rows in its write buffers would be lost by
 // that. So an instance remembers the keys of the rows that LevelDB may not have in a file yet. When
 // LevelDB is stuck it takes those rows out of LevelDB's memory, opens it anew and writes them
-// again. While that does not succeed (a full disk) it keeps them, and every operation returns the
-// error.
+// again. An operation that meets LevelDB stuck does this and is tried once more. While that does
+// not succeed (a full disk) the rows are kept, and every write returns the error.
 
 #ifndef TF_HPS_CC_OPS_ENGINE_SSD_INSTANCE_H_
 #define TF_HPS_CC_OPS_ENGINE_SSD_INSTANCE_H_
@@ -78,6 +78,9 @@ class SsdInstance {
   // Puts all that was written so far into files.
   absl::Status Flush();
 
+  // Rewrites the files without what was overwritten or removed.
+  absl::Status Compact();
+
   // An iterator over a snapshot. LevelDB cannot be opened anew while there are any: writes then
   // fail instead.
   class Cursor {
@@ -104,12 +107,17 @@ class SsdInstance {
   void Publish(std::shared_ptr<leveldb::DB> database) ABSL_LOCKS_EXCLUDED(db_mu_);
   // Waits for whoever uses the database: no cursor may stay.
   void CloseDatabase() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
+  // Calls `write`, which may find that LevelDB is stuck: then recovers, and calls it again.
+  absl::Status Run(absl::FunctionRef<absl::Status()> write)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
+  // Opens LevelDB anew and puts the rows that it had in memory into a file.
   absl::Status Recover() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
+  absl::Status Reopen() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
   absl::Status Salvage() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
+  absl::Status FlushLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
   absl::Status SwitchBuffer() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
   absl::Status WriteLocked(SsdWrites* writes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
   void NoteWritten(const SsdWrites& writes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
-  absl::Status EnsureUsable() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
   std::shared_ptr<leveldb::DB> db() ABSL_LOCKS_EXCLUDED(db_mu_);
 
   const std::string directory_;
@@ -123,7 +131,7 @@ class SsdInstance {
   std::vector<std::string> filling_keys_ ABSL_GUARDED_BY(write_mu_);
   std::vector<std::string> flushing_keys_ ABSL_GUARDED_BY(write_mu_);
   int64_t filling_bytes_ ABSL_GUARDED_BY(write_mu_) = 0;
-  std::vector<SsdWrites> salvaged_ ABSL_GUARDED_BY(write_mu_);
+  SsdWrites salvaged_ ABSL_GUARDED_BY(write_mu_);
   bool stuck_ ABSL_GUARDED_BY(write_mu_) = false;
   std::atomic<int> cursors_{0};
 

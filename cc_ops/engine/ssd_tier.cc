@@ -116,19 +116,23 @@ absl::Status SsdTier::Write(int instance, Batch* batch) {
 
 absl::Status SsdTier::DropTable(uint32_t table_id) {
   for (int i = 0; i < instances(); ++i) {
-    TF_HPS_ASSIGN_OR_RETURN(const auto cursor, instances_[i]->NewCursor());
-    SsdInstance::Cursor& it = *cursor;
+    int64_t key = INT64_MIN;
     Batch batch;
-    int64_t key;
-    for (it->Seek(EncodeSsdKey(table_id, INT64_MIN));
-         it->Valid() && ReadSsdKey(it->key(), table_id, &key); it->Next()) {
-      batch.Remove(table_id, key);
-      if (batch.entries() < kDropBatch) continue;
-      TF_HPS_RETURN_IF_ERROR(Write(i, &batch));
+    do {
       batch.Clear();
-    }
-    TF_HPS_RETURN_IF_ERROR(it.status());
-    TF_HPS_RETURN_IF_ERROR(Write(i, &batch));
+      {
+        TF_HPS_ASSIGN_OR_RETURN(const auto cursor, instances_[i]->NewCursor());
+        SsdInstance::Cursor& it = *cursor;
+        for (it->Seek(EncodeSsdKey(table_id, key));
+             batch.entries() < kDropBatch && it->Valid() && ReadSsdKey(it->key(), table_id, &key);
+             it->Next()) {
+          batch.Remove(table_id, key);
+        }
+        TF_HPS_RETURN_IF_ERROR(it.status());
+      }
+      // Without the cursor, which would keep the instance from recovering.
+      TF_HPS_RETURN_IF_ERROR(Write(i, &batch));
+    } while (batch.entries() == kDropBatch);
   }
   return absl::OkStatus();
 }

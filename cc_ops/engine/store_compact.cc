@@ -48,15 +48,7 @@ absl::Status SsdTier::DropOtherTables(const std::set<uint32_t>& keep) {
 }
 
 absl::Status SsdTier::Compact() {
-  for (const auto& instance : instances_) {
-    TF_HPS_RETURN_IF_ERROR(instance->Flush());
-    TF_HPS_RETURN_IF_ERROR(instance->Read("compact", [](leveldb::DB* db) {
-      db->CompactRange(nullptr, nullptr);
-      return leveldb::Status::OK();
-    }));
-    // LevelDB tells of a compaction that failed when it is next written to.
-    TF_HPS_RETURN_IF_ERROR(instance->Flush());
-  }
+  for (const auto& instance : instances_) TF_HPS_RETURN_IF_ERROR(instance->Compact());
   return absl::OkStatus();
 }
 

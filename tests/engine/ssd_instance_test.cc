@@ -1,6 +1,7 @@
 #include "cc_ops/engine/ssd_instance.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <cerrno>
@@ -17,11 +18,30 @@ namespace {
 // Makes table files impossible to write while it is set.
 std::atomic<bool> disk_full{false};
 std::atomic<int> failures{0};
+// The operation of the compaction thread that fails, once.
+std::atomic<int64_t> fail_background_at{-1};
+std::atomic<int64_t> background_operations{0};
+// A suffix of the path that the compaction thread cannot read; set while no such thread runs.
+std::string unreadable_in_background;
 // LevelDB gave itself a new CURRENT: the last step of opening.
 std::atomic<bool> opened_anew{false};
 
+bool IsCompactionThread() {
+  char name[16];
+  return ::pthread_getname_np(::pthread_self(), name, sizeof(name)) == 0 &&
+         absl::string_view(name) == "tf_hps_compact";
+}
+
 int FailTables(FileOp op, const std::string& path) {
   if (op == FileOp::kRename) opened_anew = true;
+  if (IsCompactionThread()) {
+    if (background_operations++ == fail_background_at ||
+        (op == FileOp::kRead && !unreadable_in_background.empty() &&
+         absl::EndsWith(path, unreadable_in_background))) {
+      ++failures;
+      return EIO;
+    }
+  }
   const bool writes = op == FileOp::kCreate || op == FileOp::kWrite || op == FileOp::kSync;
   if (!writes || !disk_full || !absl::EndsWith(path, ".ldb")) return 0;
   ++failures;
@@ -32,13 +52,23 @@ class SsdInstanceTest : public testing::Test {
  protected:
   void SetUp() override {
     disk_full = false;
+    fail_background_at = -1;
     failures = 0;
     file_fault_hook = FailTables;
-    auto instance = SsdInstance::Open(directory_ / "ssd-0", {8 << 10, 0, 64});
+    Open("ssd-0");
+  }
+  void TearDown() override {
+    instance_.reset();
+    unreadable_in_background.clear();
+    file_fault_hook = nullptr;
+  }
+
+  void Open(const std::string& name) {
+    instance_.reset();
+    auto instance = SsdInstance::Open(directory_ / name, {8 << 10, 0, 64});
     ASSERT_TRUE(instance.ok()) << instance.status();
     instance_ = *std::move(instance);
   }
-  void TearDown() override { file_fault_hook = nullptr; }
 
   static std::string Key(int i) { return absl::StrCat("key ", i); }
 
@@ -106,6 +136,8 @@ TEST_F(SsdInstanceTest, RowsStayReadableWhileTheDiskIsFull) {
   ASSERT_GT(failures, 0);
   ASSERT_GT(rows, 10);
   EXPECT_FALSE(instance_->Flush().ok());
+  EXPECT_FALSE(Put(rows, rows + 1, "in memory only").ok());
+  EXPECT_FALSE(Put(rows, rows + 1, "in memory only").ok());
   disk_full = false;
   TF_HPS_ASSERT_OK(Put(rows, rows + 1, "after"));
   for (int i = 0; i < rows; ++i) ASSERT_EQ(*Get(i), "value") << i;
@@ -128,6 +160,65 @@ TEST_F(SsdInstanceTest, RemovalsSurviveAFullDiskToo) {
   instance_.reset();
   SetUp();
   EXPECT_EQ(*Get(7), "");
+}
+
+TEST_F(SsdInstanceTest, ABackgroundErrorThatHasGoneByFailsNoWrite) {
+  constexpr int kRounds = 12;
+  const std::string filler(100, 'x');
+  int64_t failing = 0;
+  for (bool failed = true; failed; ++failing) {
+    SCOPED_TRACE(absl::StrCat("operation ", failing, " of the compaction thread fails"));
+    Open(absl::StrCat("once-", failing));
+    background_operations = 0;
+    failures = 0;
+    fail_background_at = failing;
+    for (int round = 0; round < kRounds; ++round) {
+      TF_HPS_ASSERT_OK(Put(round, 150, absl::StrCat(round, filler)));
+      if (round % 3 != 0) TF_HPS_ASSERT_OK(instance_->Flush());
+    }
+    TF_HPS_ASSERT_OK(instance_->Compact());
+    TF_HPS_ASSERT_OK(instance_->Read("look at", [](leveldb::DB* db) {
+      std::string files;
+      EXPECT_TRUE(db->GetProperty("leveldb.num-files-at-level0", &files));
+      EXPECT_EQ(files, "0") << "not compacted";
+      return leveldb::Status::OK();
+    }));
+    failed = failures > 0;
+    fail_background_at = -1;
+    for (int i = 0; i < 150; ++i) {
+      ASSERT_EQ(*Get(i), absl::StrCat(std::min(i, kRounds - 1), filler)) << i;
+    }
+  }
+  EXPECT_GT(failing, 50);
+}
+
+TEST_F(SsdInstanceTest, ABackgroundErrorThatStaysIsReported) {
+  for (int i = 0; i < 3; ++i) {  // the first files go to deeper levels
+    TF_HPS_ASSERT_OK(Put(0, 10, "value"));
+    TF_HPS_ASSERT_OK(instance_->Flush());
+  }
+  instance_.reset();
+  const std::vector<std::string> files = *ListDirectory(directory_ / "ssd-0");
+  for (const std::string& name : files) {
+    if (absl::EndsWith(name, ".ldb")) {
+      unreadable_in_background = std::max(unreadable_in_background, name);
+    }
+  }
+  ASSERT_FALSE(unreadable_in_background.empty());
+  Open("ssd-0");
+  absl::Status status;
+  std::string written;
+  for (int round = 0; status.ok() && round < 100; ++round) {
+    const std::string value = absl::StrCat("value ", round);
+    status = Put(0, 10, value);
+    if (!status.ok()) break;
+    written = value;
+    status = instance_->Flush();
+  }
+  EXPECT_TRUE(absl::StrContains(status.message(), unreadable_in_background)) << status;
+  EXPECT_GT(failures, 0);
+  EXPECT_FALSE(instance_->Compact().ok());
+  EXPECT_EQ(*Get(5), written);
 }
 
 TEST_F(SsdInstanceTest, NoReaderMissesARowWhileLevelDbIsOpenedAnew) {

@@ -95,13 +95,19 @@ sanitize-crash: sanitize-address
 	@cmake --build build/address --target tf_hps_crash_test -j $(BUILD_JOBS)
 	@LSAN_OPTIONS=suppressions=tests/engine/lsan.supp:print_suppressions=0 build/address/tf_hps_crash_test --kills=20
 
-# --- Crashes, fuzzing, endurance.
+# --- Faults, crashes, fuzzing, endurance.
 
 KILLS ?= 500
 SECONDS ?= 0
 SEED ?= 1
 FUZZ_SECONDS ?= 60
 MINUTES ?= 30
+
+.PHONY: fault-sweep
+fault-sweep: $(VENV)/dev.stamp | system-tests ## make each file operation of a store's life fail in turn, and check what comes of it
+	@$(CONFIGURE) -B build/release -DTF_HPS_OUTPUT_DIR="$(CURDIR)/tf_hps" -DTF_HPS_BUILD_TESTS=ON
+	@cmake --build build/release --target tf_hps_engine_test -j $(BUILD_JOBS)
+	@TF_HPS_FAULT_SWEEP=all build/release/tf_hps_engine_test --gtest_brief=1 --gtest_filter='*FaultSweep*'
 
 .PHONY: crash-test
 crash-test: $(VENV)/dev.stamp | system-tests ## kill processes that use a store, KILLS=500 times or for SECONDS=60, and check what they leave

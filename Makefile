@@ -80,8 +80,13 @@ bazel-test: $(VENV)/runtime.stamp | system-tests ## the library and the engine's
 
 # --- Sanitizers.
 
-.PHONY: sanitize sanitize-address sanitize-thread sanitize-crash
-sanitize: sanitize-address sanitize-thread sanitize-crash ## the engine's tests under ASan with UBSan, and under TSan; some crashes under ASan
+.PHONY: sanitize sanitize-address sanitize-thread sanitize-crash thread-safety
+sanitize: thread-safety sanitize-address sanitize-thread sanitize-crash ## the engine's tests under ASan with UBSan, and under TSan; some crashes under ASan; Clang's analysis of its locks
+
+thread-safety: $(VENV)/runtime.stamp | system
+	@scripts/install_system_packages.sh clang
+	@$(CONFIGURE) -B build/clang -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=Debug
+	@cmake --build build/clang --target tf_hps_engine -j $(BUILD_JOBS)
 
 sanitize-address sanitize-thread: sanitize-%: $(VENV)/dev.stamp | system-tests
 	@$(CONFIGURE) -B build/$* -DTF_HPS_BUILD_TESTS=ON -DTF_HPS_SANITIZE=$*

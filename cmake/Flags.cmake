@@ -5,7 +5,8 @@ target_include_directories(tf_hps_flags INTERFACE "${CMAKE_CURRENT_SOURCE_DIR}")
 target_compile_options(tf_hps_flags INTERFACE
   -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare
   # A row's bits must not depend on which instructions a build or a machine has: no fused multiply-add unless written.
-  -ffp-contract=off)
+  -ffp-contract=off
+  $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
 if(TF_HPS_WERROR)
   target_compile_options(tf_hps_flags INTERFACE -Werror)
 endif()

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that a build needs, where they are missing and where it may; else says what to install.
-#   install_system_packages.sh [gtest] [bazel] [fuzz]     what to look for beside compiler, venv and LevelDB
+#   install_system_packages.sh [gtest] [bazel] [clang] [fuzz]     what to look for beside compiler, venv and LevelDB
 set -euo pipefail
 
 has_header() { printf '#include <%s>\n' "$1" | g++ -x c++ -E - >/dev/null 2>&1; }
@@ -13,11 +13,12 @@ for extra in "$@"; do
   case $extra in
     gtest) has_header gtest/gtest.h || missing+=(libgtest-dev) ;;
     bazel) command -v bazel >/dev/null || missing+=(bazel-bootstrap) ;;
+    clang) command -v clang++ >/dev/null || missing+=(clang) ;;
     fuzz)
       command -v clang++ >/dev/null || missing+=(clang)
       compgen -G '/usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a' >/dev/null || missing+=(libclang-rt-14-dev)
       ;;
-    *) echo "install_system_packages.sh: got '$extra', knows gtest, bazel and fuzz" >&2; exit 2 ;;
+    *) echo "install_system_packages.sh: got '$extra', knows gtest, bazel, clang and fuzz" >&2; exit 2 ;;
   esac
 done
 [ ${#missing[@]} -gt 0 ] || exit 0

@@ -13,6 +13,9 @@
 
 namespace tf_hps {
 
+// The Assert...() functions do nothing. They tell Clang's thread safety analysis what it cannot
+// see: which locks the caller of a lambda holds, or that two names are one lock.
+
 class ABSL_LOCKABLE Mutex {
  public:
   Mutex() = default;
@@ -22,6 +25,7 @@ class ABSL_LOCKABLE Mutex {
   void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mu_.lock(); }
   void Unlock() ABSL_UNLOCK_FUNCTION() { mu_.unlock(); }
   bool TryLock() ABSL_EXCLUSIVE_TRYLOCK_FUNCTION(true) { return mu_.try_lock(); }
+  void AssertHeld() const ABSL_ASSERT_EXCLUSIVE_LOCK() {}
 
  private:
   std::mutex mu_;
@@ -71,6 +75,9 @@ class ABSL_LOCKABLE Gate {
     exclusive_ = false;
     changed_.notify_all();
   }
+
+  void AssertShared() const ABSL_ASSERT_SHARED_LOCK() {}
+  void AssertExclusive() const ABSL_ASSERT_EXCLUSIVE_LOCK() {}
 
  private:
   std::mutex mu_;

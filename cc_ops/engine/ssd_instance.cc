@@ -124,6 +124,7 @@ absl::Status SsdInstance::Read(absl::string_view action,
 absl::Status SsdInstance::Write(SsdWrites* writes) {
   MutexLock lock(&write_mu_);
   return Run([&]() -> absl::Status {
+    write_mu_.AssertHeld();
     if (filling_bytes_ >= options_.write_buffer_bytes) TF_HPS_RETURN_IF_ERROR(SwitchBuffer());
     return WriteLocked(writes);
   });
@@ -156,7 +157,10 @@ absl::Status SsdInstance::SwitchBuffer() {
 
 absl::Status SsdInstance::Flush() {
   MutexLock lock(&write_mu_);
-  return Run([&] { return FlushLocked(); });
+  return Run([&] {
+    write_mu_.AssertHeld();
+    return FlushLocked();
+  });
 }
 
 absl::Status SsdInstance::FlushLocked() {

@@ -62,6 +62,7 @@ absl::StatusOr<std::shared_ptr<TieredTable>> Store::AttachLocked(const TableOpti
   state.salt = options.salt.empty() ? options.name : options.salt;
   const auto it = tables_.find(options.name);
   if (it != tables_.end()) {
+    it->second->AssertGateExclusive();
     const TableState existing = it->second->GetState();
     // A restored table has the salt of the one that was saved.
     if (options.salt.empty()) state.salt = existing.salt;
@@ -81,7 +82,8 @@ absl::Status Store::Drop(TieredTable* table) {
   ExclusivePass pass(&context_->gate);
   TF_HPS_RETURN_IF_ERROR(CheckOpen());
   TF_HPS_RETURN_IF_ERROR(CheckOwned(table));
-  const uint32_t id = table->GetState().id;
+  table->AssertGateExclusive();
+  const uint32_t id = table->id();
   table->Release(/*dropped=*/true);
   tables_.erase(table->name());
   // Rows left under an id that no table has any more take room, no more.
@@ -116,12 +118,16 @@ absl::Status Store::CheckNamedTables(absl::Span<const NamedTable> tables) {
 std::vector<TableState> Store::Tables() {
   ExclusivePass pass(&context_->gate);
   std::vector<TableState> states;
-  for (const auto& [name, table] : tables_) states.push_back(table->GetState());
+  for (const auto& [name, table] : tables_) {
+    table->AssertGateExclusive();
+    states.push_back(table->GetState());
+  }
   return states;
 }
 
 absl::Status Store::FlushTables(ParallelFor parallel_for) {
   for (const auto& [name, table] : tables_) {
+    table->AssertGateExclusive();
     TF_HPS_RETURN_IF_ERROR(table->FlushDirty(parallel_for));
   }
   return absl::OkStatus();
@@ -137,7 +143,10 @@ absl::Status Store::Close(bool commit) {
   ExclusivePass pass(&context_->gate);
   if (context_->ssd == nullptr) return absl::OkStatus();
   CancelExports();
-  for (const auto& [name, table] : tables_) table->Release(/*dropped=*/false);
+  for (const auto& [name, table] : tables_) {
+    table->AssertGateExclusive();
+    table->Release(/*dropped=*/false);
+  }
   tables_.clear();
   context_->ssd.reset();
   // Before the lock goes: another process may open the store at once.
@@ -157,6 +166,7 @@ absl::StatusOr<std::shared_ptr<TableExport>> Store::Export(TieredTable* table) {
   ExclusivePass pass(&context_->gate);
   TF_HPS_RETURN_IF_ERROR(CheckOpen());
   TF_HPS_RETURN_IF_ERROR(CheckOwned(table));
+  table->AssertGateExclusive();
   TF_HPS_RETURN_IF_ERROR(table->FlushDirty(SerialFor));
   TF_HPS_ASSIGN_OR_RETURN(std::shared_ptr<TableExport> result, table->NewExport());
   exports_.erase(std::remove_if(exports_.begin(), exports_.end(),

@@ -98,12 +98,14 @@ absl::Status Store::Save(const std::string& prefix, const std::string& save_id,
     TF_HPS_RETURN_IF_ERROR(CheckOpen());
     TF_HPS_RETURN_IF_ERROR(CheckNamedTables(tables));
     for (const NamedTable& named : tables) {
+      named.table->AssertGateExclusive();
       TF_HPS_RETURN_IF_ERROR(named.table->FlushDirty(parallel_for));
     }
     snapshot = DescribeTables();
     has_other_tables = tables.size() < tables_.size();
     snapshot.tables.clear();
     for (const NamedTable& named : tables) {
+      named.table->AssertGateExclusive();
       snapshot.tables.push_back({named.name, named.table->GetState()});
     }
     TF_HPS_RETURN_IF_ERROR(LinkFiles(scratch, &snapshot));
@@ -155,6 +157,8 @@ absl::Status Store::Restore(const std::string& prefix, const std::string& save_i
   TF_HPS_ASSIGN_OR_RETURN(const Snapshot snapshot, Snapshot::Parse(text, manifest));
   const std::string staging = NewLiveDirectory("rows");
   const auto restore = [&]() -> absl::Status {
+    files_mu_.AssertHeld();
+    context_->gate.AssertExclusive();
     TF_HPS_ASSIGN_OR_RETURN(const std::vector<TableState> states, MatchTables(snapshot, tables));
     TF_HPS_RETURN_IF_ERROR(StageFiles(prefix, save_id, snapshot, staging));
     SsdOptions options = ssd_options_;
@@ -208,7 +212,9 @@ absl::Status Store::Adopt(std::unique_ptr<SsdTier> staged, const Snapshot& snaps
   next_table_id_ = std::max(next_table_id_, snapshot.next_table_id);
   std::set<uint32_t> wanted;
   for (size_t i = 0; i < tables.size(); ++i) {
-    TF_HPS_RETURN_IF_ERROR(tables[i].table->Reset(states[i]));
+    TieredTable* const table = tables[i].table.get();
+    table->AssertGateExclusive();
+    TF_HPS_RETURN_IF_ERROR(table->Reset(states[i]));
     wanted.insert(states[i].id);
   }
   for (const Snapshot::Table& saved : snapshot.tables) {
@@ -223,6 +229,7 @@ absl::Status Store::Ingest(SsdTier* from, absl::Span<const TableState> states,
   // Rows come in under new ids, so that a failure leaves the tables as they are.
   std::vector<TableState> renumbered;
   auto undo = absl::MakeCleanup([&] {
+    context_->gate.AssertExclusive();
     for (const TableState& state : renumbered) context_->ssd->DropTable(state.id).IgnoreError();
   });
   for (const TableState& state : states) {
@@ -237,8 +244,10 @@ absl::Status Store::Ingest(SsdTier* from, absl::Span<const TableState> states,
   }
   std::move(undo).Cancel();
   for (size_t i = 0; i < tables.size(); ++i) {
-    const uint32_t old_id = tables[i].table->GetState().id;
-    TF_HPS_RETURN_IF_ERROR(tables[i].table->Reset(renumbered[i]));
+    TieredTable* const table = tables[i].table.get();
+    table->AssertGateExclusive();
+    const uint32_t old_id = table->id();
+    TF_HPS_RETURN_IF_ERROR(table->Reset(renumbered[i]));
     // Rows left under an id that no table has any more take room, no more.
     context_->ssd->DropTable(old_id).IgnoreError();
   }

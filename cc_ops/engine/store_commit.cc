@@ -98,7 +98,7 @@ absl::StatusOr<std::shared_ptr<Store>> Store::Open(const StoreOptions& options) 
   auto context =
       std::make_shared<StoreContext>(path, options.dram_bytes, eviction, options.cache_reads);
   auto store = std::shared_ptr<Store>(new Store(context, std::move(lock), temporary));
-  ExclusivePass pass(&context->gate);
+  ExclusivePass pass(&store->context_->gate);
   TF_HPS_RETURN_IF_ERROR(store->OpenLastCommit(options));
   std::move(discard).Cancel();
   return store;
@@ -196,7 +196,10 @@ Snapshot Store::DescribeTables() {
   snapshot.instances = context_->ssd->instances();
   snapshot.next_table_id = next_table_id_;
   snapshot.dense_step = context_->dense_step;
-  for (const auto& [name, table] : tables_) snapshot.tables.push_back({name, table->GetState()});
+  for (const auto& [name, table] : tables_) {
+    table->AssertGateExclusive();
+    snapshot.tables.push_back({name, table->GetState()});
+  }
   return snapshot;
 }
 

@@ -19,7 +19,10 @@ absl::Status Store::Compact() {
   SharedPass pass(&context_->gate);
   TF_HPS_RETURN_IF_ERROR(CheckOpen());
   std::set<uint32_t> ids;
-  for (const auto& [name, table] : tables_) ids.insert(table->id());
+  for (const auto& [name, table] : tables_) {
+    table->AssertGateShared();
+    ids.insert(table->id());
+  }
   TF_HPS_RETURN_IF_ERROR(context_->ssd->DropOtherTables(ids));
   return context_->ssd->Compact();
 }

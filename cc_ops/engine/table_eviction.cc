@@ -114,6 +114,7 @@ void TieredTable::TrimIfIdle() {
 
 absl::Status TieredTable::FlushDirty(ParallelFor parallel_for) {
   return ParallelForStatus(parallel_for, partition_count_, [&](int64_t p) -> absl::Status {
+    context_->gate.AssertShared();
     std::vector<DramPartition::Position> dirty;
     partitions_[p].rows->ListDirty(&dirty);
     TF_HPS_RETURN_IF_ERROR(WriteRows(p, dirty));

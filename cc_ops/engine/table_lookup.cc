@@ -21,8 +21,10 @@ absl::Status TieredTable::Lookup(absl::Span<const int64_t> keys, float* out,
     TF_HPS_RETURN_IF_ERROR(CheckOpen());
     StageTimer timer(context_.get(), Stage::kRead);
     const KeyBatch batch(keys, static_cast<uint32_t>(partition_count_), parallel_for);
-    TF_HPS_RETURN_IF_ERROR(ParallelForStatus(
-        parallel_for, partition_count_, [&](int64_t p) { return LookupPartition(batch, p, out); }));
+    TF_HPS_RETURN_IF_ERROR(ParallelForStatus(parallel_for, partition_count_, [&](int64_t p) {
+      context_->gate.AssertShared();
+      return LookupPartition(batch, p, out);
+    }));
   }
   if (context_->cache_reads) ReportPressure();
   return absl::OkStatus();
@@ -113,8 +115,10 @@ absl::Status TieredTable::Contains(absl::Span<const int64_t> keys, bool* out,
   SharedPass pass(&context_->gate);
   TF_HPS_RETURN_IF_ERROR(CheckOpen());
   const KeyBatch batch(keys, static_cast<uint32_t>(partition_count_), parallel_for);
-  return ParallelForStatus(parallel_for, partition_count_,
-                           [&](int64_t p) { return ContainsPartition(batch, p, out); });
+  return ParallelForStatus(parallel_for, partition_count_, [&](int64_t p) {
+    context_->gate.AssertShared();
+    return ContainsPartition(batch, p, out);
+  });
 }
 
 absl::Status TieredTable::ContainsPartition(const KeyBatch& batch, int64_t p, bool* out) {

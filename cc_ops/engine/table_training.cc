@@ -93,8 +93,10 @@ absl::Status TieredTable::Mutate(
     MutexLock training(&training_mu_);
     const KeyBatch batch(keys, static_cast<uint32_t>(partition_count_), parallel_for);
     std::vector<Prepared> prepared(static_cast<size_t>(partition_count_));
-    const absl::Status status = ParallelForStatus(
-        parallel_for, partition_count_, [&](int64_t p) { return Prepare(batch, p, &prepared[p]); });
+    const absl::Status status = ParallelForStatus(parallel_for, partition_count_, [&](int64_t p) {
+      context_->gate.AssertShared();
+      return Prepare(batch, p, &prepared[p]);
+    });
     parallel_for(partition_count_, [&](int64_t p) {
       if (status.ok()) {
         commit(batch, p, &prepared[p]);
@@ -117,6 +119,7 @@ void TieredTable::ReportPressure() {
 absl::Status TieredTable::LookupOrCreate(absl::Span<const int64_t> keys, float* out,
                                          ParallelFor parallel_for) {
   const auto commit = [&](const KeyBatch& batch, int64_t p, Prepared* prepared) {
+    context_->gate.AssertShared();
     std::vector<uint32_t> counts(batch.uniques(p).size(), 0);
     std::vector<int32_t> first(batch.uniques(p).size(), -1);
     for (const KeyBatch::Member& member : batch.members(p)) {
@@ -142,6 +145,7 @@ absl::Status TieredTable::LookupOrCreate(absl::Span<const int64_t> keys, float* 
 absl::Status TieredTable::Upsert(absl::Span<const int64_t> keys, const float* values,
                                  ParallelFor parallel_for) {
   const auto commit = [&](const KeyBatch& batch, int64_t p, Prepared* prepared) {
+    context_->gate.AssertShared();
     std::vector<int32_t> last(batch.uniques(p).size());
     for (const KeyBatch::Member& member : batch.members(p)) last[member.unique] = member.index;
     CommitPartition(batch, p, prepared, [&](int64_t u, char* row) {
@@ -160,8 +164,10 @@ absl::Status TieredTable::Remove(absl::Span<const int64_t> keys, ParallelFor par
   TF_HPS_RETURN_IF_ERROR(CheckOpen());
   MutexLock training(&training_mu_);
   const KeyBatch batch(keys, static_cast<uint32_t>(partition_count_), parallel_for);
-  return ParallelForStatus(parallel_for, partition_count_,
-                           [&](int64_t p) { return RemovePartition(batch, p); });
+  return ParallelForStatus(parallel_for, partition_count_, [&](int64_t p) {
+    context_->gate.AssertShared();
+    return RemovePartition(batch, p);
+  });
 }
 
 absl::Status TieredTable::RemovePartition(const KeyBatch& batch, int64_t p) {

@@ -100,13 +100,16 @@ absl::Status TieredTable::PrepareStep(Step* step, NonFinite non_finite, Parallel
   TF_HPS_RETURN_IF_ERROR(ParallelForStatus(parallel_for, partition_count_, [&](int64_t p) {
     return SumGradients(*step, non_finite, p, &step->prepared[p]);
   }));
-  return ParallelForStatus(parallel_for, partition_count_,
-                           [&](int64_t p) { return Prepare(*step->batch, p, &step->prepared[p]); });
+  return ParallelForStatus(parallel_for, partition_count_, [&](int64_t p) {
+    context_->gate.AssertShared();
+    return Prepare(*step->batch, p, &step->prepared[p]);
+  });
 }
 
 void TieredTable::CommitStep(Step* step, const RuleVariant& rule, ParallelFor parallel_for) {
   const uint32_t this_step = step_.load(std::memory_order_relaxed) + 1;
   const auto commit = [&](int64_t p, const auto& bound_rule) {
+    context_->gate.AssertShared();
     Prepared* prepared = &step->prepared[p];
     const float* sums = prepared->sums.data();
     CommitPartition(*step->batch, p, prepared, [&](int64_t u, char* row) {
@@ -154,11 +157,13 @@ absl::Status TieredTable::ApplySteps(absl::Span<const std::unique_ptr<Step>> ste
                                      ParallelFor parallel_for) {
   absl::Status status;
   for (const auto& step : steps) {
+    step->table->AssertGateShared();
     status = step->table->PrepareStep(step.get(), non_finite, parallel_for);
     if (!status.ok()) break;
   }
   for (const auto& step : steps) {
     if (status.ok()) {
+      step->table->AssertGateShared();
       step->table->CommitStep(step.get(), rule, parallel_for);
       continue;
     }
@@ -182,6 +187,7 @@ absl::Status TieredTable::ApplyFirstSteps(absl::Span<const std::unique_ptr<Step>
   for (const auto& step : steps) {
     TieredTable* table = step->table;
     if (table->optimizer_ == optimizer) continue;
+    table->AssertGateExclusive();
     status = table->SettleRows();
     if (!status.ok()) break;
     formers.push_back({table, table->optimizer_, table->state_epoch_});
@@ -192,6 +198,7 @@ absl::Status TieredTable::ApplyFirstSteps(absl::Span<const std::unique_ptr<Step>
   // Nothing of the new epoch has been written: with the former one all rows have their former state
   // again.
   for (const Former& former : formers) {
+    former.table->AssertGateExclusive();
     former.table->SwitchOptimizer(former.optimizer, former.state_epoch);
   }
   return status;
@@ -224,6 +231,7 @@ absl::Status TieredTable::ApplyGradients(absl::Span<const Gradients> gradients,
     }
     std::vector<std::unique_ptr<MutexLock>> training;
     for (const auto& step : steps) {
+      step->table->AssertGateShared();
       TF_HPS_RETURN_IF_ERROR(step->table->CheckOpen());
       training.push_back(std::make_unique<MutexLock>(&step->table->training_mu_));
     }

@@ -13,6 +13,7 @@ namespace tf_hps {
 absl::StatusOr<std::shared_ptr<TieredTable>> TieredTable::Create(
     std::shared_ptr<StoreContext> context, const TableState& state) {
   auto table = std::shared_ptr<TieredTable>(new TieredTable(std::move(context), state));
+  table->AssertGateExclusive();
   TF_HPS_RETURN_IF_ERROR(table->Reset(state));
   return table;
 }

@@ -89,8 +89,10 @@ class TieredTable {
   // Names and values of counters, "dram/hits" and so on.
   void AppendStats(std::vector<std::pair<std::string, double>>* stats);
 
-  // For the store, which holds the gate.
+  // For the store, which holds the gate: its tables' one.
 
+  void AssertGateShared() const ABSL_ASSERT_SHARED_LOCK(context_->gate) {}
+  void AssertGateExclusive() const ABSL_ASSERT_EXCLUSIVE_LOCK(context_->gate) {}
   uint32_t id() const ABSL_SHARED_LOCKS_REQUIRED(context_->gate) { return id_; }
 
   // For the store, which holds the gate exclusively during these.
@@ -194,7 +196,7 @@ class TieredTable {
   void CommitStep(Step* step, const RuleVariant& rule, ParallelFor parallel_for)
       ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
 
-  int InstanceOf(int64_t p) const;
+  int InstanceOf(int64_t p) const ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
   uint32_t IdleSteps(const char* row) const;
 
   const std::shared_ptr<StoreContext> context_;

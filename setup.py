@@ -14,9 +14,14 @@ import sys
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 ROOT = pathlib.Path(__file__).resolve().parent
 FIND_TENSORFLOW = ROOT / "scripts/find_tensorflow.py"
+BUNDLED = {  # the libraries that `make wheel` puts into the wheel: project, home and Debian package
+    "LevelDB": ("https://github.com/google/leveldb", "libleveldb"),
+    "Snappy": ("https://github.com/google/snappy", "libsnappy"),
+}
 
 
 def tensorflow_folder():
@@ -29,6 +34,27 @@ def tensorflow_folder():
             if version.startswith("2.21."):
                 return folder
     return None
+
+
+def third_party_notices():
+    """Returns the notices of the bundled libraries, as the system they are taken from has them."""
+    notices = ["Wheels of tf_hps may hold these libraries, in tf_hps.libs:\n"]
+    for project, (home, package) in BUNDLED.items():
+        notices.append(f"{'-' * 80}\n{project}, {home}, BSD-3-Clause\n")
+        found = sorted(pathlib.Path("/usr/share/doc").glob(f"{package}[0-9]*/copyright"))
+        text = found[0].read_text() if found else f"The license is at {home}/tree/main\n"
+        notices.append(text)
+    return "\n".join(notices)
+
+
+class BuildWithNotices(build_py):
+    """Adds `tf_hps/THIRD_PARTY_NOTICES`."""
+
+    def run(self):
+        super().run()
+        if not self.editable_mode:
+            notices = pathlib.Path(self.build_lib, "tf_hps/THIRD_PARTY_NOTICES")
+            notices.write_text(third_party_notices())
 
 
 class CMakeBuild(build_ext):
@@ -59,6 +85,6 @@ class CMakeBuild(build_ext):
 
 setup(
     ext_modules=[Extension("tf_hps._tf_hps_ops", sources=[])],
-    cmdclass={"build_ext": CMakeBuild},
+    cmdclass={"build_ext": CMakeBuild, "build_py": BuildWithNotices},
     setup_requires=[] if tensorflow_folder() else ["tensorflow==2.21.*"],
 )

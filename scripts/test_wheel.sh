@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs a wheel into a fresh virtual environment, hides the system's LevelDB and Snappy as far as this user may,
-# and trains one step. TensorFlow is taken from the environment this runs in, to save the minutes of another install.
+# trains one step and looks for the libraries' notices. TensorFlow is taken from the environment this runs in, to save the minutes of another install.
 #   test_wheel.sh dist/tf_hps-*.whl
 set -euo pipefail
 unset PYTHONPATH # the checkout must not stand in for the wheel
@@ -15,6 +15,8 @@ python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > "${packages
 "$work/venv/bin/python" -m pip --disable-pip-version-check install --quiet --no-deps "$wheel"
 
 cat > "$work/use.py" <<'EOF'
+import pathlib
+
 import tf_hps
 
 store = tf_hps.Store()
@@ -27,6 +29,13 @@ loaded = {line.split()[-1] for line in open("/proc/self/maps") if "/lib" in line
 ours = sorted(path for path in loaded if "leveldb" in path or "snappy" in path)
 assert ours and all("/tf_hps.libs/" in path or "/tf_hps.libs-" in path for path in ours), ours
 assert "/site-packages/tf_hps/" in tf_hps.__file__, tf_hps.__file__
+
+notices = pathlib.Path(tf_hps.__file__).with_name("THIRD_PARTY_NOTICES").read_text()
+for package in "leveldb", "snappy":
+    assert f"github.com/google/{package}" in notices, notices
+    for notice in pathlib.Path("/usr/share/doc").glob(f"lib{package}[0-9]*/copyright"):
+        assert notice.read_text() in notices, notice
+
 print("uses", *(path.rsplit("/", 1)[-1] for path in ours))
 EOF
 

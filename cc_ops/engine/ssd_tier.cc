@@ -21,7 +21,7 @@ constexpr int64_t kWriterBatch = 4096;
 
 // The key of an entry of `table_id`; false when the entry is another table's.
 bool ReadSsdKey(const leveldb::Slice& entry, uint32_t table_id, int64_t* key) {
-  uint32_t id;
+  uint32_t id = 0;
   return ParseSsdKey({entry.data(), entry.size()}, &id, key) && id == table_id;
 }
 

@@ -196,7 +196,12 @@ TEST_P(StoreModelTest, RandomOperationsEqualModels) {
   EXPECT_GT(restored_, 5);
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, StoreModelTest, testing::Range(0, 8));
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr int kSeeds = 4;  // ten times slower
+#else
+constexpr int kSeeds = 8;
+#endif
+INSTANTIATE_TEST_SUITE_P(Seeds, StoreModelTest, testing::Range(0, kSeeds));
 
 }  // namespace
 }  // namespace tf_hps

@@ -9,6 +9,7 @@
 #include <random>
 #include <set>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
 #include "cc_ops/engine/row.h"
 #include "cc_ops/engine/snapshot.h"
@@ -202,6 +203,7 @@ TEST_F(CheckpointTest, TableFilesAreLinksOnOneFileSystem) {
 
 TEST_F(CheckpointTest, GoesToAnotherFileSystemAndBack) {
   const std::string other = *MakeTemporaryDirectory();
+  const auto remove = absl::MakeCleanup([&] { RemoveTree(other).IgnoreError(); });
   struct stat here, there;
   ASSERT_EQ(::stat(path().c_str(), &here), 0);
   ASSERT_EQ(::stat(other.c_str(), &there), 0);
@@ -211,7 +213,6 @@ TEST_F(CheckpointTest, GoesToAnotherFileSystemAndBack) {
   TF_HPS_ASSERT_OK(Put(user_.get(), KeyRange(0, 2000), 9));
   TF_HPS_ASSERT_OK(store_->Restore(other + "/ckpt", "abcde", {{"u", user_}, {"i", item_}}));
   EXPECT_EQ(RowsOf(user_), user);
-  TF_HPS_ASSERT_OK(RemoveTree(other));
 }
 
 // A checkpoint shares files with the store.

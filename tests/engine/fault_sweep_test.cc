@@ -149,6 +149,7 @@ class FaultSweepTest : public testing::TestWithParam<int> {
     TF_HPS_ASSERT_OK(store_->Close(true));
     store_.reset();
     table_.reset();
+    directory_.reset();  // while no fault is armed
   }
 
   std::optional<TestDirectory> directory_;

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "absl/cleanup/cleanup.h"
 #include "tests/engine/test_util.h"
 
 namespace tf_hps {
@@ -178,12 +179,12 @@ TEST_F(FileUtilTest, LinksOnOneFileSystem) {
 
 TEST_F(FileUtilTest, CopiesToAnotherFileSystem) {
   const std::string other = *MakeTemporaryDirectory();
+  const auto remove = absl::MakeCleanup([&] { RemoveTree(other).IgnoreError(); });
   const std::string from = Write("from", "data");
   const std::string to = JoinPath(other, "to");
   if (::link(from.c_str(), to.c_str()) == 0) GTEST_SKIP() << "there is no other file system";
   TF_HPS_ASSERT_OK(LinkOrCopyFile(from, to, 4));
   EXPECT_EQ(*ReadFile(to), "data");
-  TF_HPS_ASSERT_OK(RemoveTree(other));
 }
 
 TEST_F(FileUtilTest, LinkingWhatIsNotThereNamesBothPaths) {

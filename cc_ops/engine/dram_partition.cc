@@ -4,10 +4,6 @@
 #include <cassert>
 #include <utility>
 
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
-
 #include "cc_ops/engine/key_hash.h"
 
 namespace tf_hps {
@@ -17,20 +13,15 @@ namespace {
 // longer known.
 constexpr uint16_t kManyOverflowed = 0xffff;
 
-int SlabShift(int64_t slab_bytes, int64_t row_bytes) {
-  int shift = 0;
-  while (shift < 20 && (row_bytes << (shift + 1)) <= slab_bytes) ++shift;
-  return shift;
-}
-
 }  // namespace
 
-DramPartition::DramPartition(const RowLayout& layout, EvictionPolicy policy, int64_t slab_bytes,
-                             MemoryBudget* budget)
+DramPartition::DramPartition(const RowLayout& layout, EvictionPolicy policy,
+                             std::shared_ptr<SlabAllocator> slabs, MemoryBudget* budget)
     : row_bytes_(layout.row_bytes()),
-      slab_shift_(SlabShift(slab_bytes, layout.row_bytes())),
+      slab_shift_(slabs->rows_log2()),
       slab_mask_((Position{1} << slab_shift_) - 1),
       policy_(policy),
+      allocator_(std::move(slabs)),
       budget_(budget) {}
 
 DramPartition::~DramPartition() { Clear(); }
@@ -44,40 +35,6 @@ void DramPartition::Account(int64_t bytes) {
   }
 }
 
-uint32_t DramPartition::MatchDigests(const Bucket& bucket, uint8_t digest) {
-#ifdef __SSE2__
-  // Sixteen bytes: the digests, then `overflow` and `used`, which the mask leaves out.
-  const __m128i bytes = _mm_load_si128(reinterpret_cast<const __m128i*>(&bucket));
-  const __m128i equal = _mm_cmpeq_epi8(bytes, _mm_set1_epi8(static_cast<char>(digest)));
-  return static_cast<uint32_t>(_mm_movemask_epi8(equal)) & bucket.used;
-#else
-  uint32_t match = 0;
-  for (int i = 0; i < Bucket::kSlots; ++i) match |= uint32_t{bucket.digests[i] == digest} << i;
-  return match & bucket.used;
-#endif
-}
-
-DramPartition::Position DramPartition::Find(int64_t key, uint64_t hash) const {
-  if (buckets_.empty()) return kNone;
-  const uint8_t digest = DigestOf(hash);
-  uint32_t b = BucketOf(hash, static_cast<uint32_t>(buckets_.size()));
-  for (size_t probed = 0; probed < buckets_.size(); ++probed) {
-    const Bucket& bucket = buckets_[b];
-    for (uint32_t match = MatchDigests(bucket, digest); match != 0; match &= match - 1) {
-      const Position position = bucket.positions[__builtin_ctz(match)];
-      if (HeaderOf(RowAt(position))->key == key) return position;
-    }
-    if (bucket.overflow == 0) return kNone;
-    b = NextBucket(b);
-  }
-  return kNone;
-}
-
-void DramPartition::PrefetchBucket(uint64_t hash) const {
-  if (buckets_.empty()) return;
-  __builtin_prefetch(&buckets_[BucketOf(hash, static_cast<uint32_t>(buckets_.size()))]);
-}
-
 bool DramPartition::Grow(bool overdraw) {
   const int64_t slab_bytes = SlabBytes();
   if (overdraw) {
@@ -88,7 +45,7 @@ bool DramPartition::Grow(bool overdraw) {
   }
   bytes_ += slab_bytes;
   const Position first = static_cast<Position>(capacity());
-  slabs_.emplace_back(new char[row_bytes_ << slab_shift_]);
+  slabs_.push_back(allocator_->Allocate());
   dirty_.resize((capacity() + 63) / 64);
   for (Position i = static_cast<Position>(rows_per_slab()); i-- > 0;) {
     HeaderOf(RowAt(first + i))->flags = 0;
@@ -128,6 +85,7 @@ DramPartition::Position DramPartition::Insert(int64_t key, uint64_t hash) {
 }
 
 void DramPartition::Erase(Position position) {
+  ++moves_;
   Unindex(position, HashKey(HeaderOf(RowAt(position))->key));
   FreeSlot(position);
   --size_;
@@ -219,6 +177,7 @@ void DramPartition::PickVictims(int64_t n, std::vector<Position>* victims) {
 
 void DramPartition::ReleaseSlab() {
   assert(free_slots() >= rows_per_slab());
+  ++moves_;
   const Position first = static_cast<Position>(capacity() - rows_per_slab());
   Position target = 0;
   for (Position p = first; p < capacity(); ++p) {
@@ -228,6 +187,7 @@ void DramPartition::ReleaseSlab() {
     Repoint(p, target, HashKey(HeaderOf(RowAt(p))->key));
     if (HeaderOf(RowAt(p))->flags & kRowDirty) NoteDirty(target);
   }
+  allocator_->Free(slabs_.back());
   slabs_.pop_back();
   dirty_.resize((capacity() + 63) / 64);
   Account(-SlabBytes());
@@ -236,8 +196,10 @@ void DramPartition::ReleaseSlab() {
 }
 
 void DramPartition::Clear() {
+  ++moves_;
   Account(-bytes_);
   std::vector<Bucket>().swap(buckets_);
+  for (char* slab : slabs_) allocator_->Free(slab);
   slabs_.clear();
   slabs_.shrink_to_fit();
   std::vector<uint64_t>().swap(dirty_);

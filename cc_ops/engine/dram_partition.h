@@ -18,10 +18,16 @@
 #include <utility>
 #include <vector>
 
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 #include "absl/functional/function_ref.h"
 #include "cc_ops/engine/eviction_policy.h"
+#include "cc_ops/engine/key_hash.h"
 #include "cc_ops/engine/memory_budget.h"
 #include "cc_ops/engine/row.h"
+#include "cc_ops/engine/slab_allocator.h"
 
 namespace tf_hps {
 
@@ -32,20 +38,23 @@ class DramPartition {
   using Position = uint32_t;
   static constexpr Position kNone = 0xffffffffu;
 
-  // `budget` must outlive the partition. A slab holds the largest power of two of rows that fits
-  // slab_bytes, at least one.
-  DramPartition(const RowLayout& layout, EvictionPolicy policy, int64_t slab_bytes,
-                MemoryBudget* budget);
+  // `slabs` is for rows of that layout; `budget` must outlive the partition.
+  DramPartition(const RowLayout& layout, EvictionPolicy policy,
+                std::shared_ptr<SlabAllocator> slabs, MemoryBudget* budget);
   ~DramPartition();
   DramPartition(const DramPartition&) = delete;
   DramPartition& operator=(const DramPartition&) = delete;
 
   // kNone on a miss.
   Position Find(int64_t key, uint64_t hash) const;
+  // Steps towards a Find, so that a caller can have many under way at once: the bucket is loaded
+  // into the cache, then the first `bytes` of the row that it points to first.
   void PrefetchBucket(uint64_t hash) const;
+  void PrefetchRowOf(uint64_t hash, int64_t bytes) const;
+  void PrefetchRow(Position position) const;
 
   char* RowAt(Position position) {
-    return slabs_[position >> slab_shift_].get() + (position & slab_mask_) * row_bytes_;
+    return slabs_[position >> slab_shift_] + (position & slab_mask_) * row_bytes_;
   }
   const char* RowAt(Position position) const {
     return const_cast<DramPartition*>(this)->RowAt(position);
@@ -86,6 +95,9 @@ class DramPartition {
 
   void ForEach(absl::FunctionRef<void(Position position, char* row)> visit);
 
+  // Positions stay right as long as this number stays the same.
+  int64_t moves() const { return moves_; }
+
   void set_limit(int64_t bytes) { limit_ = bytes; }
   int64_t limit() const { return limit_; }
   int64_t bytes() const { return bytes_; }
@@ -114,6 +126,7 @@ class DramPartition {
   static constexpr double kMaxLoad = 0.88;
   static constexpr double kIndexGrowth = 1.25;
 
+  static void PrefetchBytes(const char* data, int64_t bytes);
   static uint32_t MatchDigests(const Bucket& bucket, uint8_t digest);
   uint32_t NextBucket(uint32_t bucket) const {
     return bucket + 1 == buckets_.size() ? 0 : bucket + 1;
@@ -129,24 +142,79 @@ class DramPartition {
   Position TakeFreeSlot();
   void RebuildFreeList();
   void Account(int64_t bytes);
-  int64_t SlabBytes() const { return (row_bytes_ << slab_shift_) + (rows_per_slab() + 7) / 8; }
+  int64_t SlabBytes() const { return allocator_->slab_bytes() + (rows_per_slab() + 7) / 8; }
 
   const int64_t row_bytes_;
   const int slab_shift_;
   const Position slab_mask_;
   const EvictionPolicy policy_;
+  const std::shared_ptr<SlabAllocator> allocator_;
   MemoryBudget* const budget_;
 
   std::vector<Bucket> buckets_;
-  std::vector<std::unique_ptr<char[]>> slabs_;
+  std::vector<char*> slabs_;
   std::vector<uint64_t> dirty_;  // a bit per slot; set for some clean or free ones too
   Position free_list_ = kNone;   // linked through the keys of free slots
   Position hand_ = 0;
   int64_t size_ = 0;
+  int64_t moves_ = 0;
   int64_t bytes_ = 0;
   int64_t limit_ = 0;
   bool hungry_ = false;
 };
+
+inline uint32_t DramPartition::MatchDigests(const Bucket& bucket, uint8_t digest) {
+#ifdef __SSE2__
+  // Sixteen bytes: the digests, then `overflow` and `used`, which the mask leaves out.
+  const __m128i bytes = _mm_load_si128(reinterpret_cast<const __m128i*>(&bucket));
+  const __m128i equal = _mm_cmpeq_epi8(bytes, _mm_set1_epi8(static_cast<char>(digest)));
+  return static_cast<uint32_t>(_mm_movemask_epi8(equal)) & bucket.used;
+#else
+  uint32_t match = 0;
+  for (int i = 0; i < Bucket::kSlots; ++i) match |= uint32_t{bucket.digests[i] == digest} << i;
+  return match & bucket.used;
+#endif
+}
+
+inline DramPartition::Position DramPartition::Find(int64_t key, uint64_t hash) const {
+  if (buckets_.empty()) return kNone;
+  const uint8_t digest = DigestOf(hash);
+  uint32_t b = BucketOf(hash, static_cast<uint32_t>(buckets_.size()));
+  for (size_t probed = 0; probed < buckets_.size(); ++probed) {
+    const Bucket& bucket = buckets_[b];
+    for (uint32_t match = MatchDigests(bucket, digest); match != 0; match &= match - 1) {
+      const Position position = bucket.positions[__builtin_ctz(match)];
+      if (HeaderOf(RowAt(position))->key == key) return position;
+    }
+    if (bucket.overflow == 0) return kNone;
+    b = NextBucket(b);
+  }
+  return kNone;
+}
+
+inline void DramPartition::PrefetchBucket(uint64_t hash) const {
+  if (buckets_.empty()) return;
+  __builtin_prefetch(&buckets_[BucketOf(hash, static_cast<uint32_t>(buckets_.size()))]);
+}
+
+inline void DramPartition::PrefetchRowOf(uint64_t hash, int64_t bytes) const {
+  if (buckets_.empty()) return;
+  const Bucket& bucket = buckets_[BucketOf(hash, static_cast<uint32_t>(buckets_.size()))];
+  const uint32_t match = MatchDigests(bucket, DigestOf(hash));
+  if (match != 0) PrefetchBytes(RowAt(bucket.positions[__builtin_ctz(match)]), bytes);
+}
+
+inline void DramPartition::PrefetchBytes(const char* data, int64_t bytes) {
+  // The hardware goes on by itself after a few lines.
+  constexpr int64_t kMostBytes = 256;
+  const char* const end = data + std::min(bytes, kMostBytes);
+  for (const char* line = data; line < end; line += 64) __builtin_prefetch(line);
+  __builtin_prefetch(end - 1);
+}
+
+inline void DramPartition::PrefetchRow(Position position) const {
+  PrefetchBytes(RowAt(position), row_bytes_);
+}
 
 }  // namespace tf_hps
 

@@ -8,6 +8,7 @@
 
 #include "absl/types/span.h"
 #include "cc_ops/engine/parallel.h"
+#include "cc_ops/engine/uninitialized_vector.h"
 
 namespace tf_hps {
 
@@ -18,6 +19,8 @@ class KeyBatch {
   struct Unique {
     int64_t key;
     uint64_t hash;
+    int32_t first;  // index in the batch of the first occurrence
+    int32_t count;  // occurrences
   };
   // One occurrence of a key.
   struct Member {
@@ -36,19 +39,20 @@ class KeyBatch {
     return absl::MakeConstSpan(members_).subspan(begins_[partition],
                                                  begins_[partition + 1] - begins_[partition]);
   }
-  // Where uniques(partition) begins in an array of capacity() elements that has a place for each
-  // unique key.
-  int64_t unique_begin(int64_t partition) const { return begins_[partition]; }
-  int64_t capacity() const { return static_cast<int64_t>(members_.size()); }
+  int64_t size() const { return static_cast<int64_t>(members_.size()); }
+
+  // Whether it was made of these keys, in this order.
+  bool IsOf(absl::Span<const int64_t> keys) const;
 
  private:
-  void GroupByPartition(absl::Span<const int64_t> keys);
-  void Deduplicate(absl::Span<const int64_t> keys, int64_t partition);
+  void GroupByPartition(absl::Span<const int64_t> keys, ParallelFor parallel_for);
+  void Deduplicate(int64_t partition);
 
-  std::vector<int64_t> begins_;         // [partitions + 1]
-  std::vector<int32_t> unique_counts_;  // [partitions]
-  std::vector<Member> members_;         // [keys], grouped by partition
-  std::vector<Unique> uniques_;         // [keys], those of a partition from its begin on
+  UninitializedVector<int64_t> keys_;    // as given
+  std::vector<int64_t> begins_;          // [partitions + 1]
+  std::vector<int32_t> unique_counts_;   // [partitions]
+  UninitializedVector<Member> members_;  // [keys], grouped by partition
+  UninitializedVector<Unique> uniques_;  // [keys], those of a partition from its begin on
 };
 
 }  // namespace tf_hps

@@ -48,6 +48,8 @@ struct RowLayout {
   int64_t row_bytes() const {
     return (static_cast<int64_t>(sizeof(RowHeader)) + 4ll * floats() + 7) & ~7ll;
   }
+  // Where the weights end in the dram tier's form.
+  int64_t weights_end() const { return static_cast<int64_t>(sizeof(RowHeader)) + 4ll * dim; }
   int64_t encoded_bytes() const { return kEncodedHeaderBytes + 4ll * floats(); }
   int64_t encoded_bytes_without_state() const { return kEncodedHeaderBytes + 4ll * dim; }
 

@@ -37,8 +37,8 @@ absl::Status TieredTable::WriteRows(int64_t p,
       header->flags = (header->flags | kRowOnSsd) & ~kRowDirty;
     }
     ssd_rows_.fetch_add(first_writes, std::memory_order_relaxed);
-    Counters::Add(&partition.counters.ssd_inserts, first_writes);
-    Counters::Add(&partition.counters.ssd_writes, static_cast<int64_t>(chunk.size()));
+    Counters::Add(&counters_.ssd_inserts, first_writes);
+    Counters::Add(&counters_.ssd_writes, static_cast<int64_t>(chunk.size()));
   }
   return absl::OkStatus();
 }
@@ -51,9 +51,9 @@ absl::Status TieredTable::Evict(int64_t p, absl::Span<const DramPartition::Posit
     if (HeaderOf(partition.rows->RowAt(position))->flags & kRowDirty) dirty.push_back(position);
   }
   TF_HPS_RETURN_IF_ERROR(WriteRows(p, dirty));
-  MutexLock lock(&partition.mu);
+  ExclusivePass pass(&partition.gate);
   for (const DramPartition::Position position : victims) partition.rows->Erase(position);
-  Counters::Add(&partition.counters.dram_evictions, static_cast<int64_t>(victims.size()));
+  Counters::Add(&counters_.dram_evictions, static_cast<int64_t>(victims.size()));
   return absl::OkStatus();
 }
 
@@ -62,7 +62,7 @@ absl::Status TieredTable::MakeRoom(int64_t p, int64_t slots) {
   DramPartition& rows = *partition.rows;
   while (rows.free_slots() < slots) {
     {
-      MutexLock lock(&partition.mu);
+      ExclusivePass pass(&partition.gate);
       if (rows.Grow(/*overdraw=*/false)) continue;
     }
     std::vector<DramPartition::Position> victims;
@@ -82,7 +82,7 @@ absl::Status TieredTable::Trim(int64_t p) {
       rows.PickVictims(rows.rows_per_slab() - rows.free_slots(), &victims);
       TF_HPS_RETURN_IF_ERROR(Evict(p, victims));
     }
-    MutexLock lock(&partition.mu);
+    ExclusivePass pass(&partition.gate);
     rows.ReleaseSlab();
   }
   return absl::OkStatus();

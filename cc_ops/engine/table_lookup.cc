@@ -1,18 +1,76 @@
 // Reads of a TieredTable: nothing here changes a row.
 
-#include <cstring>
+#include <algorithm>
+#include <numeric>
 #include <utility>
 
+#include "cc_ops/engine/key_hash.h"
 #include "cc_ops/engine/status_macros.h"
 #include "cc_ops/engine/table_partition.h"
 
 namespace tf_hps {
 namespace {
 
-// How many keys ahead the index is prefetched.
-constexpr size_t kPrefetchDistance = 8;
+// Keys that one task looks up.
+constexpr int64_t kShardKeys = 4096;
+
+// Searches that are at each of their two steps, waiting for memory, while a third one ends.
+constexpr int64_t kAhead = 16;
+constexpr int64_t kRing = 2 * kAhead;  // a power of two
 
 }  // namespace
+
+// Keeps the rows of all partitions as they are. A loop of locks is beyond Clang's analysis.
+class TieredTable::AllRowsShared {
+ public:
+  explicit AllRowsShared(TieredTable* table) ABSL_NO_THREAD_SAFETY_ANALYSIS : table_(table) {
+    for (int64_t p = 0; p < table_->partition_count_; ++p)
+      table_->partitions_[p].gate.EnterShared();
+  }
+  ~AllRowsShared() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    for (int64_t p = 0; p < table_->partition_count_; ++p)
+      table_->partitions_[p].gate.LeaveShared();
+  }
+  AllRowsShared(const AllRowsShared&) = delete;
+  AllRowsShared& operator=(const AllRowsShared&) = delete;
+
+ private:
+  TieredTable* const table_;
+};
+
+template <typename ReadRow>
+void TieredTable::ReadShard(absl::Span<const int64_t> keys, int64_t begin, int64_t end,
+                            ReadRow read_row, std::vector<int32_t>* missing) {
+  struct Search {
+    uint64_t hash;
+    const DramPartition* rows;
+  };
+  Search ring[kRing];
+  const int64_t weights_end = layout_.weights_end();
+  const uint32_t partitions = static_cast<uint32_t>(partition_count_);
+  // Three loops in one: i is the key whose bucket is asked for.
+  for (int64_t i = begin; i < end + kRing; ++i) {
+    if (const int64_t done = i - kRing; done >= begin) {
+      const Search& search = ring[done % kRing];
+      const DramPartition::Position position = search.rows->Find(keys[done], search.hash);
+      if (position == DramPartition::kNone) {
+        missing->push_back(static_cast<int32_t>(done));
+      } else {
+        read_row(search.rows->RowAt(position), done);
+      }
+    }
+    if (i < end) {
+      const uint64_t hash = HashKey(keys[i]);
+      const DramPartition* rows = partitions_[PartitionOf(hash, partitions)].rows.get();
+      rows->PrefetchBucket(hash);
+      ring[i % kRing] = {hash, rows};
+    }
+    if (const int64_t found = i - kAhead; found >= begin && found < end) {
+      const Search& search = ring[found % kRing];
+      search.rows->PrefetchRowOf(search.hash, weights_end);
+    }
+  }
+}
 
 absl::Status TieredTable::Lookup(absl::Span<const int64_t> keys, float* out,
                                  ParallelFor parallel_for) {
@@ -20,76 +78,85 @@ absl::Status TieredTable::Lookup(absl::Span<const int64_t> keys, float* out,
     SharedPass pass(&context_->gate);
     TF_HPS_RETURN_IF_ERROR(CheckOpen());
     StageTimer timer(context_.get(), Stage::kRead);
-    const KeyBatch batch(keys, static_cast<uint32_t>(partition_count_), parallel_for);
-    TF_HPS_RETURN_IF_ERROR(ParallelForStatus(parallel_for, partition_count_, [&](int64_t p) {
-      context_->gate.AssertShared();
-      return LookupPartition(batch, p, out);
-    }));
+    const int64_t n = static_cast<int64_t>(keys.size());
+    const int64_t shards = (n + kShardKeys - 1) / kShardKeys;
+    std::vector<std::vector<int32_t>> missing_of(static_cast<size_t>(shards));
+    {
+      const AllRowsShared shared(this);
+      parallel_for(shards, [&](int64_t shard) {
+        const int64_t begin = shard * kShardKeys, end = std::min(n, begin + kShardKeys);
+        // ReadWeights for all, but for what it has to ask at each row.
+        if (optimizer_.idle()) {
+          const auto read = [&](const char* row, int64_t i) { ReadWeights(row, out + i * dim_); };
+          ReadShard(keys, begin, end, read, &missing_of[shard]);
+        } else {
+          const auto read = [out, dim = dim_](const char* row, int64_t i) {
+            CopyFloats(WeightsOf(row), dim, out + i * dim);
+          };
+          ReadShard(keys, begin, end, read, &missing_of[shard]);
+        }
+      });
+    }
+    std::vector<int32_t> missing;
+    for (const auto& of_shard : missing_of) {
+      missing.insert(missing.end(), of_shard.begin(), of_shard.end());
+    }
+    if (!missing.empty() && context_->cache_reads) {
+      // No row may change between being read from SSD and being kept.
+      MutexLock training(&training_mu_);
+      TF_HPS_RETURN_IF_ERROR(ReadMissing(keys, missing, out, parallel_for));
+    } else if (!missing.empty()) {
+      TF_HPS_RETURN_IF_ERROR(ReadMissing(keys, missing, out, parallel_for));
+    }
+    Counters::Add(&counters_.dram_hits, n - static_cast<int64_t>(missing.size()));
   }
   if (context_->cache_reads) ReportPressure();
   return absl::OkStatus();
 }
 
-void TieredTable::FindRows(int64_t p, absl::Span<const KeyBatch::Unique> uniques,
-                           std::vector<DramPartition::Position>* positions,
-                           std::vector<int32_t>* misses) {
-  DramPartition& rows = *partitions_[p].rows;
-  positions->resize(uniques.size());
-  for (size_t u = 0; u < uniques.size(); ++u) {
-    if (u + kPrefetchDistance < uniques.size()) {
-      rows.PrefetchBucket(uniques[u + kPrefetchDistance].hash);
-    }
-    (*positions)[u] = rows.Find(uniques[u].key, uniques[u].hash);
-    if ((*positions)[u] == DramPartition::kNone) misses->push_back(static_cast<int32_t>(u));
-  }
-  Counters& counters = partitions_[p].counters;
-  const int64_t missed = static_cast<int64_t>(misses->size());
-  Counters::Add(&counters.dram_hits, static_cast<int64_t>(uniques.size()) - missed);
-  Counters::Add(&counters.dram_misses, missed);
-}
-
-absl::Status TieredTable::LookupPartition(const KeyBatch& batch, int64_t p, float* out) {
-  const auto uniques = batch.uniques(p);
-  if (uniques.empty()) return absl::OkStatus();
-  Prepared prepared;
-  Partition& partition = partitions_[p];
-  {
-    MutexLock lock(&partition.mu);
-    FindRows(p, uniques, &prepared.positions, &prepared.misses);
-    for (const KeyBatch::Member& member : batch.members(p)) {
-      const DramPartition::Position position = prepared.positions[member.unique];
-      if (position == DramPartition::kNone) continue;
-      ReadWeights(partition.rows->RowAt(position), out + int64_t{member.index} * dim_);
-    }
-  }
-  if (prepared.misses.empty()) return absl::OkStatus();
-  if (!context_->cache_reads) return LookupMisses(batch, p, &prepared, out);
-  MutexLock training(&training_mu_);
-  TF_HPS_RETURN_IF_ERROR(LookupMisses(batch, p, &prepared, out));
-  CacheFetched(batch, p, prepared);
-  return absl::OkStatus();
-}
-
-absl::Status TieredTable::LookupMisses(const KeyBatch& batch, int64_t p, Prepared* prepared,
-                                       float* out) {
-  TF_HPS_RETURN_IF_ERROR(Fetch(p, batch.uniques(p), prepared));
-  std::vector<const char*> rows(batch.uniques(p).size(), nullptr);
-  for (size_t i = 0; i < prepared->misses.size(); ++i) {
-    rows[prepared->misses[i]] =
-        prepared->fetched.data() + static_cast<int64_t>(i) * layout_.row_bytes();
-  }
-  for (const KeyBatch::Member& member : batch.members(p)) {
-    const char* row = rows[member.unique];
-    if (row != nullptr) ReadWeights(row, out + int64_t{member.index} * dim_);
+absl::Status TieredTable::ReadMissing(absl::Span<const int64_t> keys,
+                                      absl::Span<const int32_t> missing, float* out,
+                                      ParallelFor parallel_for) {
+  std::vector<int64_t> missing_keys(missing.size());
+  for (size_t i = 0; i < missing.size(); ++i) missing_keys[i] = keys[missing[i]];
+  Batch batch(missing_keys, partition_count_, parallel_for);
+  TF_HPS_RETURN_IF_ERROR(
+      ParallelForStatus(parallel_for, partition_count_, [&](int64_t p) -> absl::Status {
+        context_->gate.AssertShared();
+        Prepared& prepared = batch.prepared[p];
+        const auto uniques = batch.keys.uniques(p);
+        const auto members = batch.keys.members(p);
+        if (uniques.empty()) return absl::OkStatus();
+        prepared.misses.resize(uniques.size());
+        std::iota(prepared.misses.begin(), prepared.misses.end(), 0);
+        TF_HPS_RETURN_IF_ERROR(Fetch(p, &batch));
+        std::vector<const char*> rows(uniques.size());
+        for (size_t i = 0; i < uniques.size(); ++i) {
+          rows[prepared.misses[i]] =
+              prepared.fetched.data() + static_cast<int64_t>(i) * layout_.row_bytes();
+        }
+        for (const KeyBatch::Member& member : members) {
+          ReadWeights(rows[member.unique], out + int64_t{missing[member.index]} * dim_);
+        }
+        Counters::Add(&counters_.dram_misses, static_cast<int64_t>(uniques.size()));
+        Counters::Add(&counters_.dram_hits, static_cast<int64_t>(members.size() - uniques.size()));
+        return absl::OkStatus();
+      }));
+  if (context_->cache_reads) {
+    parallel_for(partition_count_, [&](int64_t p) {
+      context_->gate.AssertShared();
+      CacheFetched(p, batch);
+    });
   }
   return absl::OkStatus();
 }
 
-void TieredTable::CacheFetched(const KeyBatch& batch, int64_t p, const Prepared& prepared) {
+void TieredTable::CacheFetched(int64_t p, const Batch& batch) {
   Partition& partition = partitions_[p];
+  const Prepared& prepared = batch.prepared[p];
   std::vector<std::pair<uint64_t, const char*>> rows;  // hash and row, of those to keep
   for (size_t i = 0; i < prepared.misses.size(); ++i) {
-    const KeyBatch::Unique& unique = batch.uniques(p)[prepared.misses[i]];
+    const KeyBatch::Unique& unique = batch.keys.uniques(p)[prepared.misses[i]];
     const char* row = prepared.fetched.data() + static_cast<int64_t>(i) * layout_.row_bytes();
     const bool on_ssd = HeaderOf(row)->flags & kRowOnSsd;
     if (on_ssd && partition.rows->Find(unique.key, unique.hash) == DramPartition::kNone) {
@@ -100,7 +167,7 @@ void TieredTable::CacheFetched(const KeyBatch& batch, int64_t p, const Prepared&
   // Room that cannot be had is no error here: the rows are on SSD.
   MakeRoom(p, static_cast<int64_t>(rows.size())).IgnoreError();
   {
-    MutexLock lock(&partition.mu);
+    ExclusivePass pass(&partition.gate);
     for (const auto& [hash, row] : rows) {
       if (partition.rows->free_slots() == 0) break;
       InsertRow(p, hash, row);
@@ -127,7 +194,7 @@ absl::Status TieredTable::ContainsPartition(const KeyBatch& batch, int64_t p, bo
   std::vector<int32_t> misses;
   std::vector<int64_t> keys;
   {
-    MutexLock lock(&partitions_[p].mu);
+    SharedPass pass(&partitions_[p].gate);
     for (size_t u = 0; u < uniques.size(); ++u) {
       present[u] =
           partitions_[p].rows->Find(uniques[u].key, uniques[u].hash) != DramPartition::kNone;

@@ -3,47 +3,87 @@
 #ifndef TF_HPS_CC_OPS_ENGINE_TABLE_PARTITION_H_
 #define TF_HPS_CC_OPS_ENGINE_TABLE_PARTITION_H_
 
-#include <atomic>
+#include <cstring>
 #include <memory>
 #include <vector>
 
 #include "cc_ops/engine/tiered_table.h"
+#include "cc_ops/engine/uninitialized_vector.h"
 
 namespace tf_hps {
-
-struct TieredTable::Counters {
-  std::atomic<int64_t> dram_hits{0};
-  std::atomic<int64_t> dram_misses{0};
-  std::atomic<int64_t> dram_inserts{0};
-  std::atomic<int64_t> dram_evictions{0};
-  std::atomic<int64_t> ssd_hits{0};
-  std::atomic<int64_t> ssd_misses{0};
-  std::atomic<int64_t> ssd_inserts{0};
-  std::atomic<int64_t> ssd_writes{0};
-
-  static void Add(std::atomic<int64_t>* counter, int64_t n) {
-    counter->fetch_add(n, std::memory_order_relaxed);
-  }
-};
 
 struct TieredTable::Partition {
   // Guards `rows` between lookups, which read, and the holder of the table's training lock, the
   // only one to change them. That one reads without it.
-  Mutex mu;
+  Gate gate;
   std::unique_ptr<DramPartition> rows;
   int64_t accounted_bytes = 0;
-  Counters counters;
 };
 
 // What a training operation has ready for a partition before it changes anything.
 struct TieredTable::Prepared {
-  std::vector<DramPartition::Position> positions;  // [uniques]; kNone: among the misses
+  std::vector<DramPartition::Position> positions;  // [uniques] or empty; kNone: among the misses
+  int64_t moves = 0;                               // of the partition when it had those positions
   std::vector<int32_t> misses;                     // unique keys to fetch, ascending keys
   std::vector<char> fetched;                       // [misses, row_bytes]
   bool pinned = false;                             // the rows at `positions` are
-  std::vector<float> sums;                         // [uniques, dim]: summed gradients
+  UninitializedVector<float> sums;                 // [uniques, dim]: summed gradients
   std::vector<bool> skip;                          // [uniques] or empty: no update
 };
+
+// A batch of keys on its way through a training operation.
+struct TieredTable::Batch {
+  Batch(absl::Span<const int64_t> keys, int64_t partitions, ParallelFor parallel_for)
+      : keys(keys, static_cast<uint32_t>(partitions), parallel_for),
+        prepared(static_cast<size_t>(partitions)) {}
+
+  const KeyBatch keys;
+  std::vector<Prepared> prepared;  // [partitions]
+};
+
+// How many rows ahead of the one at work are prefetched.
+inline constexpr size_t kPrefetchRows = 16;
+
+inline void CopyFloats(const float* __restrict in, int n, float* __restrict out) {
+  // The usual dims, without the cost of a call.
+  switch (n) {
+    case 8:
+      std::memcpy(out, in, 8 * sizeof(float));
+      return;
+    case 16:
+      std::memcpy(out, in, 16 * sizeof(float));
+      return;
+    case 32:
+      std::memcpy(out, in, 32 * sizeof(float));
+      return;
+    default:
+      std::memcpy(out, in, static_cast<size_t>(n) * sizeof(float));
+  }
+}
+
+// Changes each row that a partition has of the batch, all of which are in the dram tier now:
+// change(u, row) returns whether it did.
+template <typename Change>
+void TieredTable::ChangeRows(int64_t p, Batch* batch, Change change) {
+  if (batch->keys.uniques(p).empty()) return;
+  Partition& partition = partitions_[p];
+  DramPartition& rows = *partition.rows;
+  Prepared& prepared = batch->prepared[p];
+  ExclusivePass pass(&partition.gate);
+  InsertFetched(p, batch);
+  const std::vector<DramPartition::Position>& positions = prepared.positions;
+  for (size_t u = 0; u < positions.size(); ++u) {
+    if (u + kPrefetchRows < positions.size()) rows.PrefetchRow(positions[u + kPrefetchRows]);
+    char* row = rows.RowAt(positions[u]);
+    if (!change(static_cast<int64_t>(u), row)) continue;
+    RowHeader* header = HeaderOf(row);
+    if (!(header->flags & kRowDirty)) {
+      header->flags |= kRowDirty;
+      rows.NoteDirty(positions[u]);
+    }
+    rows.Touch(row);
+  }
+}
 
 }  // namespace tf_hps
 

@@ -9,102 +9,123 @@
 
 namespace tf_hps {
 
-absl::Status TieredTable::Prepare(const KeyBatch& batch, int64_t p, Prepared* prepared) {
+absl::Status TieredTable::Prepare(int64_t p, Batch* batch) {
   Partition& partition = partitions_[p];
   DramPartition& rows = *partition.rows;
+  Prepared& prepared = batch->prepared[p];
   rows.set_limit(quota() / partition_count_);
   if (rows.bytes() > rows.limit()) TF_HPS_RETURN_IF_ERROR(Trim(p));
-  const auto uniques = batch.uniques(p);
-  if (uniques.empty()) return absl::OkStatus();
-  FindRows(p, uniques, &prepared->positions, &prepared->misses);
-  TF_HPS_RETURN_IF_ERROR(Fetch(p, uniques, prepared));
-  for (const DramPartition::Position position : prepared->positions) {
-    if (position != DramPartition::kNone) HeaderOf(rows.RowAt(position))->flags |= kRowPinned;
-  }
-  prepared->pinned = true;
-  return MakeRoom(p, static_cast<int64_t>(prepared->misses.size()));
+  if (batch->keys.uniques(p).empty()) return absl::OkStatus();
+  if (prepared.positions.empty() || prepared.moves != rows.moves()) FindRows(p, batch);
+  TF_HPS_RETURN_IF_ERROR(Fetch(p, batch));
+  const int64_t misses = static_cast<int64_t>(prepared.misses.size());
+  if (rows.free_slots() >= misses) return absl::OkStatus();
+  Pin(p, batch);
+  return MakeRoom(p, misses);
 }
 
-void TieredTable::Abandon(int64_t p, Prepared* prepared) {
-  if (prepared->pinned) Unpin(p, *prepared);
+void TieredTable::FindRows(int64_t p, Batch* batch) {
+  const DramPartition& rows = *partitions_[p].rows;
+  const auto uniques = batch->keys.uniques(p);
+  Prepared& prepared = batch->prepared[p];
+  prepared.positions.resize(uniques.size());
+  prepared.moves = rows.moves();
+  for (size_t u = 0; u < uniques.size() + 2 * kPrefetchRows; ++u) {
+    if (u < uniques.size()) rows.PrefetchBucket(uniques[u].hash);
+    if (u >= kPrefetchRows && u - kPrefetchRows < uniques.size()) {
+      rows.PrefetchRowOf(uniques[u - kPrefetchRows].hash, layout_.weights_end());
+    }
+    if (u < 2 * kPrefetchRows) continue;
+    const size_t found = u - 2 * kPrefetchRows;
+    prepared.positions[found] = rows.Find(uniques[found].key, uniques[found].hash);
+    if (prepared.positions[found] == DramPartition::kNone) {
+      prepared.misses.push_back(static_cast<int32_t>(found));
+    }
+  }
+  Counters::Add(&counters_.dram_misses, static_cast<int64_t>(prepared.misses.size()));
+}
+
+void TieredTable::Abandon(int64_t p, Batch* batch) {
+  Unpin(p, batch);
   UpdateUsage(p);
 }
 
-void TieredTable::Unpin(int64_t p, const Prepared& prepared) {
+void TieredTable::Pin(int64_t p, Batch* batch) {
   DramPartition& rows = *partitions_[p].rows;
-  for (const DramPartition::Position position : prepared.positions) {
-    if (position != DramPartition::kNone) HeaderOf(rows.RowAt(position))->flags &= ~kRowPinned;
+  for (const DramPartition::Position position : batch->prepared[p].positions) {
+    if (position != DramPartition::kNone) HeaderOf(rows.RowAt(position))->flags |= kRowPinned;
   }
+  batch->prepared[p].pinned = true;
 }
 
-void TieredTable::CommitPartition(const KeyBatch& batch, int64_t p, Prepared* prepared,
-                                  Mutator mutate) {
-  Partition& partition = partitions_[p];
-  DramPartition& rows = *partition.rows;
-  const auto uniques = batch.uniques(p);
-  if (uniques.empty()) return;
-  {
-    MutexLock lock(&partition.mu);
-    for (size_t u = 0; u < uniques.size(); ++u) {
-      const DramPartition::Position position = prepared->positions[u];
-      if (position == DramPartition::kNone) continue;
-      char* row = rows.RowAt(position);
-      mutate(static_cast<int64_t>(u), row);
-      if (HeaderOf(row)->flags & kRowDirty) rows.NoteDirty(position);
-      rows.Touch(row);
-    }
-    Unpin(p, *prepared);
-    int64_t created = 0;
-    for (size_t i = 0; i < prepared->misses.size(); ++i) {
-      char* row = prepared->fetched.data() + static_cast<int64_t>(i) * layout_.row_bytes();
-      const int32_t u = prepared->misses[i];
-      if (!(HeaderOf(row)->flags & kRowOnSsd)) ++created;
-      mutate(u, row);
-      if (rows.free_slots() == 0) rows.Grow(/*overdraw=*/true);
-      InsertRow(p, uniques[u].hash, row);
-    }
-    rows_.fetch_add(created, std::memory_order_relaxed);
+void TieredTable::Unpin(int64_t p, Batch* batch) {
+  if (!batch->prepared[p].pinned) return;
+  DramPartition& rows = *partitions_[p].rows;
+  for (const DramPartition::Position position : batch->prepared[p].positions) {
+    if (position != DramPartition::kNone) HeaderOf(rows.RowAt(position))->flags &= ~kRowPinned;
   }
+  batch->prepared[p].pinned = false;
+}
+
+void TieredTable::InsertFetched(int64_t p, Batch* batch) {
+  DramPartition& rows = *partitions_[p].rows;
+  Prepared& prepared = batch->prepared[p];
+  int64_t created = 0;
+  for (size_t i = 0; i < prepared.misses.size(); ++i) {
+    const char* row = prepared.fetched.data() + static_cast<int64_t>(i) * layout_.row_bytes();
+    const int32_t u = prepared.misses[i];
+    if (!(HeaderOf(row)->flags & kRowOnSsd)) ++created;
+    if (rows.free_slots() == 0) rows.Grow(/*overdraw=*/true);
+    prepared.positions[u] = InsertRow(p, batch->keys.uniques(p)[u].hash, row);
+  }
+  prepared.misses = {};
+  prepared.fetched = {};
+  rows_.fetch_add(created, std::memory_order_relaxed);
+}
+
+DramPartition::Position TieredTable::InsertRow(int64_t p, uint64_t hash, const char* row) {
+  DramPartition& rows = *partitions_[p].rows;
+  const DramPartition::Position position = rows.Insert(HeaderOf(row)->key, hash);
+  char* slot = rows.RowAt(position);
+  const RowHeader fresh = *HeaderOf(slot);
+  std::memcpy(slot, row, static_cast<size_t>(layout_.row_bytes()));
+  HeaderOf(slot)->score = fresh.score;
+  HeaderOf(slot)->flags |= fresh.flags;
+  if (HeaderOf(slot)->flags & kRowDirty) rows.NoteDirty(position);
+  Counters::Add(&counters_.dram_inserts, 1);
+  return position;
+}
+
+void TieredTable::Settle(int64_t p, Batch* batch) {
+  Unpin(p, batch);
   // A row that cannot be written stays in dram, beyond the limit, and the next operation fails
   // before it changes anything.
   Trim(p).IgnoreError();
   UpdateUsage(p);
 }
 
-void TieredTable::InsertRow(int64_t p, uint64_t hash, const char* row) {
-  Partition& partition = partitions_[p];
-  const DramPartition::Position position = partition.rows->Insert(HeaderOf(row)->key, hash);
-  char* slot = partition.rows->RowAt(position);
-  const RowHeader fresh = *HeaderOf(slot);
-  std::memcpy(slot, row, static_cast<size_t>(layout_.row_bytes()));
-  HeaderOf(slot)->score = fresh.score;
-  HeaderOf(slot)->flags |= fresh.flags;
-  if (HeaderOf(slot)->flags & kRowDirty) partition.rows->NoteDirty(position);
-  Counters::Add(&partition.counters.dram_inserts, 1);
-}
-
-absl::Status TieredTable::Mutate(
-    absl::Span<const int64_t> keys, ParallelFor parallel_for,
-    absl::FunctionRef<void(const KeyBatch& batch, int64_t p, Prepared* prepared)> commit) {
+absl::Status TieredTable::Modify(absl::Span<const int64_t> keys, bool remember,
+                                 ParallelFor parallel_for,
+                                 absl::FunctionRef<void(int64_t p, Batch* batch)> commit) {
   {
     SharedPass pass(&context_->gate);
     TF_HPS_RETURN_IF_ERROR(CheckOpen());
     StageTimer timer(context_.get(), Stage::kUpdate);
     MutexLock training(&training_mu_);
-    const KeyBatch batch(keys, static_cast<uint32_t>(partition_count_), parallel_for);
-    std::vector<Prepared> prepared(static_cast<size_t>(partition_count_));
+    last_lookup_.reset();
+    auto batch = std::make_unique<Batch>(keys, partition_count_, parallel_for);
     const absl::Status status = ParallelForStatus(parallel_for, partition_count_, [&](int64_t p) {
       context_->gate.AssertShared();
-      return Prepare(batch, p, &prepared[p]);
+      return Prepare(p, batch.get());
     });
     parallel_for(partition_count_, [&](int64_t p) {
-      if (status.ok()) {
-        commit(batch, p, &prepared[p]);
-      } else {
-        Abandon(p, &prepared[p]);
-      }
+      context_->gate.AssertShared();
+      if (!status.ok()) return Abandon(p, batch.get());
+      commit(p, batch.get());
+      Settle(p, batch.get());
     });
     TF_HPS_RETURN_IF_ERROR(status);
+    if (remember) last_lookup_ = std::move(batch);
   }
   ReportPressure();
   return absl::OkStatus();
@@ -118,45 +139,44 @@ void TieredTable::ReportPressure() {
 
 absl::Status TieredTable::LookupOrCreate(absl::Span<const int64_t> keys, float* out,
                                          ParallelFor parallel_for) {
-  const auto commit = [&](const KeyBatch& batch, int64_t p, Prepared* prepared) {
+  const auto commit = [&](int64_t p, Batch* batch) {
     context_->gate.AssertShared();
-    std::vector<uint32_t> counts(batch.uniques(p).size(), 0);
-    std::vector<int32_t> first(batch.uniques(p).size(), -1);
-    for (const KeyBatch::Member& member : batch.members(p)) {
-      if (counts[member.unique]++ == 0) first[member.unique] = member.index;
-    }
-    CommitPartition(batch, p, prepared, [&](int64_t u, char* row) {
+    const auto uniques = batch->keys.uniques(p);
+    Counters::Add(&counters_.dram_hits, static_cast<int64_t>(batch->keys.members(p).size()) -
+                                            static_cast<int64_t>(batch->prepared[p].misses.size()));
+    ChangeRows(p, batch, [&](int64_t u, char* row) {
       RowHeader* header = HeaderOf(row);
-      const uint64_t frequency = uint64_t{header->frequency} + counts[u];
+      const uint64_t frequency = uint64_t{header->frequency} + uniques[u].count;
       header->frequency = static_cast<uint32_t>(std::min<uint64_t>(frequency, UINT32_MAX));
-      header->flags |= kRowDirty;
-      ReadWeights(row, out + int64_t{first[u]} * dim_);
+      ReadWeights(row, out + int64_t{uniques[u].first} * dim_);
+      return true;
     });
-    const size_t bytes = sizeof(float) * static_cast<size_t>(dim_);
-    for (const KeyBatch::Member& member : batch.members(p)) {
-      const int32_t source = first[member.unique];
-      if (member.index == source) continue;
-      std::memcpy(out + int64_t{member.index} * dim_, out + int64_t{source} * dim_, bytes);
+    for (const KeyBatch::Member& member : batch->keys.members(p)) {
+      const int64_t first = uniques[member.unique].first;
+      if (member.index != first) {
+        CopyFloats(out + first * dim_, dim_, out + int64_t{member.index} * dim_);
+      }
     }
   };
-  return Mutate(keys, parallel_for, commit);
+  return Modify(keys, /*remember=*/true, parallel_for, commit);
 }
 
 absl::Status TieredTable::Upsert(absl::Span<const int64_t> keys, const float* values,
                                  ParallelFor parallel_for) {
-  const auto commit = [&](const KeyBatch& batch, int64_t p, Prepared* prepared) {
+  const auto commit = [&](int64_t p, Batch* batch) {
     context_->gate.AssertShared();
-    std::vector<int32_t> last(batch.uniques(p).size());
-    for (const KeyBatch::Member& member : batch.members(p)) last[member.unique] = member.index;
-    CommitPartition(batch, p, prepared, [&](int64_t u, char* row) {
+    std::vector<int32_t> last(batch->keys.uniques(p).size());
+    for (const KeyBatch::Member& member : batch->keys.members(p)) {
+      last[member.unique] = member.index;
+    }
+    ChangeRows(p, batch, [&](int64_t u, char* row) {
       CatchUp(row);
-      std::memcpy(WeightsOf(row), values + int64_t{last[u]} * dim_,
-                  sizeof(float) * static_cast<size_t>(dim_));
+      CopyFloats(values + int64_t{last[u]} * dim_, dim_, WeightsOf(row));
       HeaderOf(row)->version += 1;
-      HeaderOf(row)->flags |= kRowDirty;
+      return true;
     });
   };
-  return Mutate(keys, parallel_for, commit);
+  return Modify(keys, /*remember=*/false, parallel_for, commit);
 }
 
 absl::Status TieredTable::Remove(absl::Span<const int64_t> keys, ParallelFor parallel_for) {
@@ -201,7 +221,7 @@ absl::Status TieredTable::RemovePartition(const KeyBatch& batch, int64_t p) {
   TF_HPS_RETURN_IF_ERROR(context_->ssd->Get(instance, id_, absent, found));
   const int64_t removed = on_ssd + only_in_dram;
   if (!removals.empty()) TF_HPS_RETURN_IF_ERROR(context_->ssd->Write(instance, &removals));
-  MutexLock lock(&partition.mu);
+  ExclusivePass pass(&partition.gate);
   for (const DramPartition::Position position : present) partition.rows->Erase(position);
   ssd_rows_.fetch_sub(on_ssd, std::memory_order_relaxed);
   rows_.fetch_sub(removed, std::memory_order_relaxed);

@@ -20,11 +20,19 @@ struct TieredTable::Step {
   std::vector<int64_t> merged_keys;
   std::vector<float> merged_values;
 
-  std::unique_ptr<KeyBatch> batch;
-  std::vector<Prepared> prepared;  // [partitions]
+  std::unique_ptr<Batch> batch;
 };
 
 namespace {
+
+// sum = value, or sum += value; the first one is added to zero, as any sum of floats starts.
+void AddFloats(const float* __restrict value, int n, bool first, float* __restrict sum) {
+  if (first) {
+    for (int j = 0; j < n; ++j) sum[j] = 0.0f + value[j];
+  } else {
+    for (int j = 0; j < n; ++j) sum[j] += value[j];
+  }
+}
 
 bool AllFinite(const float* values, int n) {
   // Zero times a finite number is zero; times any other it is not a number.
@@ -67,20 +75,31 @@ void TieredTable::SwitchOptimizer(const OptimizerSpec& optimizer, uint32_t state
   ResetPartitions();
 }
 
-absl::Status TieredTable::SumGradients(const Step& step, NonFinite non_finite, int64_t p,
-                                       Prepared* prepared) {
-  const auto uniques = step.batch->uniques(p);
-  const int64_t dim = dim_;
-  prepared->sums.assign(uniques.size() * static_cast<size_t>(dim), 0.0f);
-  float* sums = prepared->sums.data();
-  for (const KeyBatch::Member& member : step.batch->members(p)) {
-    float* sum = sums + member.unique * dim;
-    const float* value = step.values + member.index * dim;
-    for (int64_t j = 0; j < dim; ++j) sum[j] += value[j];
+void TieredTable::MakeBatch(Step* step, ParallelFor parallel_for) {
+  if (last_lookup_ != nullptr && last_lookup_->keys.IsOf(step->keys)) {
+    step->batch = std::move(last_lookup_);
+  } else {
+    step->batch = std::make_unique<Batch>(step->keys, partition_count_, parallel_for);
+  }
+}
+
+absl::Status TieredTable::SumGradients(int64_t p, Step* step, NonFinite non_finite) {
+  const auto uniques = step->batch->keys.uniques(p);
+  const auto members = step->batch->keys.members(p);
+  Prepared* prepared = &step->batch->prepared[p];
+  prepared->sums.resize(uniques.size() * static_cast<size_t>(dim_));
+  float* const sums = prepared->sums.data();
+  for (size_t m = 0; m < members.size(); ++m) {
+    if (m + kPrefetchRows < members.size()) {
+      __builtin_prefetch(step->values + int64_t{members[m + kPrefetchRows].index} * dim_);
+    }
+    float* sum = sums + int64_t{members[m].unique} * dim_;
+    const float* value = step->values + int64_t{members[m].index} * dim_;
+    AddFloats(value, dim_, members[m].index == uniques[members[m].unique].first, sum);
   }
   if (non_finite == NonFinite::kPropagate) return absl::OkStatus();
   for (size_t u = 0; u < uniques.size(); ++u) {
-    if (AllFinite(sums + static_cast<int64_t>(u) * dim, dim_)) continue;
+    if (AllFinite(sums + static_cast<int64_t>(u) * dim_, dim_)) continue;
     if (non_finite == NonFinite::kError) {
       return absl::InvalidArgumentError(absl::StrCat(
           "table \"", name_, "\": the gradient of key ", uniques[u].key,
@@ -93,40 +112,20 @@ absl::Status TieredTable::SumGradients(const Step& step, NonFinite non_finite, i
   return absl::OkStatus();
 }
 
-absl::Status TieredTable::PrepareStep(Step* step, NonFinite non_finite, ParallelFor parallel_for) {
-  step->batch =
-      std::make_unique<KeyBatch>(step->keys, static_cast<uint32_t>(partition_count_), parallel_for);
-  step->prepared.resize(static_cast<size_t>(partition_count_));
-  TF_HPS_RETURN_IF_ERROR(ParallelForStatus(parallel_for, partition_count_, [&](int64_t p) {
-    return SumGradients(*step, non_finite, p, &step->prepared[p]);
-  }));
-  return ParallelForStatus(parallel_for, partition_count_, [&](int64_t p) {
-    context_->gate.AssertShared();
-    return Prepare(*step->batch, p, &step->prepared[p]);
-  });
-}
-
-void TieredTable::CommitStep(Step* step, const RuleVariant& rule, ParallelFor parallel_for) {
+template <typename Rule>
+void TieredTable::ApplyRule(int64_t p, Step* step, const Rule& rule) {
+  const Prepared& prepared = step->batch->prepared[p];
   const uint32_t this_step = step_.load(std::memory_order_relaxed) + 1;
-  const auto commit = [&](int64_t p, const auto& bound_rule) {
-    context_->gate.AssertShared();
-    Prepared* prepared = &step->prepared[p];
-    const float* sums = prepared->sums.data();
-    CommitPartition(*step->batch, p, prepared, [&](int64_t u, char* row) {
-      if (!prepared->skip.empty() && prepared->skip[u]) return;
-      CatchUp(row);
-      float* weights = WeightsOf(row);
-      bound_rule.UpdateRow(weights, weights + dim_, sums + u * dim_, dim_);
-      RowHeader* header = HeaderOf(row);
-      header->version += 1;
-      header->last_step = this_step;
-      header->flags |= kRowDirty;
-    });
-  };
-  parallel_for(partition_count_, [&](int64_t p) {
-    std::visit([&](const auto& bound_rule) { commit(p, bound_rule); }, rule);
+  ChangeRows(p, step->batch.get(), [&](int64_t u, char* row) {
+    if (!prepared.skip.empty() && prepared.skip[u]) return false;
+    if constexpr (Rule::kIdle) CatchUp(row);
+    float* weights = WeightsOf(row);
+    rule.UpdateRow(weights, weights + dim_, prepared.sums.data() + u * dim_, dim_);
+    HeaderOf(row)->version += 1;
+    HeaderOf(row)->last_step = this_step;
+    return true;
   });
-  step_.store(this_step, std::memory_order_relaxed);
+  Settle(p, step->batch.get());
 }
 
 std::vector<std::unique_ptr<TieredTable::Step>> TieredTable::GroupByTable(
@@ -155,23 +154,46 @@ std::vector<std::unique_ptr<TieredTable::Step>> TieredTable::GroupByTable(
 absl::Status TieredTable::ApplySteps(absl::Span<const std::unique_ptr<Step>> steps,
                                      const RuleVariant& rule, NonFinite non_finite,
                                      ParallelFor parallel_for) {
-  absl::Status status;
+  // A model may have dozens of small tables: all partitions of all tables are one pool of tasks.
+  struct Part {
+    Step* step;
+    int64_t p;
+  };
+  std::vector<Part> parts;
   for (const auto& step : steps) {
-    step->table->AssertGateShared();
-    status = step->table->PrepareStep(step.get(), non_finite, parallel_for);
-    if (!status.ok()) break;
+    for (int64_t p = 0; p < step->table->partition_count_; ++p) parts.push_back({step.get(), p});
   }
-  for (const auto& step : steps) {
-    if (status.ok()) {
-      step->table->AssertGateShared();
-      step->table->CommitStep(step.get(), rule, parallel_for);
-      continue;
-    }
-    for (size_t p = 0; p < step->prepared.size(); ++p) {
-      step->table->Abandon(static_cast<int64_t>(p), &step->prepared[p]);
-    }
+  const int64_t count = static_cast<int64_t>(parts.size());
+  if (steps.size() == 1) {
+    steps[0]->table->MakeBatch(steps[0].get(), parallel_for);
+  } else {
+    parallel_for(static_cast<int64_t>(steps.size()),
+                 [&](int64_t i) { steps[i]->table->MakeBatch(steps[i].get(), SerialFor); });
   }
-  return status;
+  absl::Status status = ParallelForStatus(parallel_for, count, [&](int64_t i) {
+    return parts[i].step->table->SumGradients(parts[i].p, parts[i].step, non_finite);
+  });
+  if (status.ok()) {
+    status = ParallelForStatus(parallel_for, count, [&](int64_t i) {
+      const Part part = parts[i];
+      part.step->table->AssertGateShared();
+      return part.step->table->Prepare(part.p, part.step->batch.get());
+    });
+  }
+  parallel_for(count, [&](int64_t i) {
+    const Part part = parts[i];
+    TieredTable* const table = part.step->table;
+    table->AssertGateShared();
+    if (!status.ok()) return table->Abandon(part.p, part.step->batch.get());
+    const auto apply = [&](const auto& bound_rule) {
+      table->AssertGateShared();
+      table->ApplyRule(part.p, part.step, bound_rule);
+    };
+    std::visit(apply, rule);
+  });
+  if (!status.ok()) return status;
+  for (const auto& step : steps) step->table->step_.fetch_add(1, std::memory_order_relaxed);
+  return absl::OkStatus();
 }
 
 absl::Status TieredTable::ApplyFirstSteps(absl::Span<const std::unique_ptr<Step>> steps,

@@ -46,9 +46,11 @@ void TieredTable::ResetPartitions() {
     partition_count_ = context_->partitions;
     partitions_ = std::make_unique<Partition[]>(partition_count_);
   }
+  last_lookup_.reset();
+  const auto slabs = std::make_shared<SlabAllocator>(layout_.row_bytes(), context_->slab_bytes);
   for (int64_t p = 0; p < partition_count_; ++p) {
-    partitions_[p].rows = std::make_unique<DramPartition>(layout_, context_->eviction,
-                                                          context_->slab_bytes, &context_->budget);
+    partitions_[p].rows =
+        std::make_unique<DramPartition>(layout_, context_->eviction, slabs, &context_->budget);
     UpdateUsage(p);
   }
 }
@@ -107,7 +109,7 @@ void TieredTable::ReadWeights(const char* row, float* out) const {
   const float* weights = WeightsOf(row);
   const uint32_t idle = optimizer_.idle() ? IdleSteps(row) : 0;
   if (idle == 0) {
-    std::memcpy(out, weights, sizeof(float) * static_cast<size_t>(dim_));
+    CopyFloats(weights, dim_, out);
     return;
   }
   std::visit([&](const auto& rule) { rule.ReadCaughtUp(weights, weights + dim_, out, dim_, idle); },
@@ -131,9 +133,11 @@ void TieredTable::InitializeRow(int64_t key, char* row) const {
   optimizer_.InitState(weights + dim_, dim_);
 }
 
-absl::Status TieredTable::Fetch(int64_t p, absl::Span<const KeyBatch::Unique> uniques,
-                                Prepared* prepared) {
+absl::Status TieredTable::Fetch(int64_t p, Batch* batch) {
+  const auto uniques = batch->keys.uniques(p);
+  Prepared* prepared = &batch->prepared[p];
   std::vector<int32_t>& misses = prepared->misses;
+  if (misses.empty()) return absl::OkStatus();
   std::sort(misses.begin(), misses.end(),
             [&](int32_t x, int32_t y) { return uniques[x].key < uniques[y].key; });
   std::vector<int64_t> keys(misses.size());
@@ -163,9 +167,8 @@ absl::Status TieredTable::Fetch(int64_t p, absl::Span<const KeyBatch::Unique> un
     char* row = prepared->fetched.data() + static_cast<int64_t>(i) * row_bytes;
     if (!(HeaderOf(row)->flags & kRowOnSsd)) InitializeRow(keys[i], row);
   }
-  Counters& counters = partitions_[p].counters;
-  Counters::Add(&counters.ssd_hits, hits);
-  Counters::Add(&counters.ssd_misses, static_cast<int64_t>(misses.size()) - hits);
+  Counters::Add(&counters_.ssd_hits, hits);
+  Counters::Add(&counters_.ssd_misses, static_cast<int64_t>(misses.size()) - hits);
   return absl::OkStatus();
 }
 
@@ -177,20 +180,19 @@ absl::StatusOr<std::unique_ptr<TableExport>> TieredTable::NewExport() {
 
 void TieredTable::AppendStats(std::vector<std::pair<std::string, double>>* stats) {
   SharedPass pass(&context_->gate);
-  int64_t totals[8] = {};
   int64_t dram_rows = 0;
   for (int64_t p = 0; p < partition_count_; ++p) {
-    const Counters& c = partitions_[p].counters;
-    const std::atomic<int64_t>* counters[8] = {&c.dram_hits,      &c.dram_misses, &c.dram_inserts,
-                                               &c.dram_evictions, &c.ssd_hits,    &c.ssd_misses,
-                                               &c.ssd_inserts,    &c.ssd_writes};
-    for (int i = 0; i < 8; ++i) totals[i] += counters[i]->load(std::memory_order_relaxed);
-    MutexLock lock(&partitions_[p].mu);
+    SharedPass partition(&partitions_[p].gate);
     dram_rows += partitions_[p].rows->size();
   }
-  const char* names[8] = {"dram/hits", "dram/misses", "dram/inserts", "dram/evictions",
-                          "ssd/hits",  "ssd/misses",  "ssd/inserts",  "ssd/writes"};
-  for (int i = 0; i < 8; ++i) stats->emplace_back(names[i], totals[i]);
+  const std::pair<const char*, const std::atomic<int64_t>*> counters[] = {
+      {"dram/hits", &counters_.dram_hits},       {"dram/misses", &counters_.dram_misses},
+      {"dram/inserts", &counters_.dram_inserts}, {"dram/evictions", &counters_.dram_evictions},
+      {"ssd/hits", &counters_.ssd_hits},         {"ssd/misses", &counters_.ssd_misses},
+      {"ssd/inserts", &counters_.ssd_inserts},   {"ssd/writes", &counters_.ssd_writes}};
+  for (const auto& [name, counter] : counters) {
+    stats->emplace_back(name, counter->load(std::memory_order_relaxed));
+  }
   const double ssd_rows = static_cast<double>(ssd_rows_.load());
   stats->emplace_back("dram/rows", dram_rows);
   stats->emplace_back("dram/bytes", dram_bytes());

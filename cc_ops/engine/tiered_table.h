@@ -121,8 +121,24 @@ class TieredTable {
  private:
   struct Partition;
   struct Prepared;
-  struct Counters;
-  using Mutator = absl::FunctionRef<void(int64_t unique, char* row)>;
+  struct Batch;
+
+  // Since the store was opened. Of a batch, a miss is a distinct key that has to be fetched, a hit
+  // is any other occurrence.
+  struct Counters {
+    std::atomic<int64_t> dram_hits{0};
+    std::atomic<int64_t> dram_misses{0};
+    std::atomic<int64_t> dram_inserts{0};
+    std::atomic<int64_t> dram_evictions{0};
+    std::atomic<int64_t> ssd_hits{0};
+    std::atomic<int64_t> ssd_misses{0};
+    std::atomic<int64_t> ssd_inserts{0};
+    std::atomic<int64_t> ssd_writes{0};
+
+    static void Add(std::atomic<int64_t>* counter, int64_t n) {
+      counter->fetch_add(n, std::memory_order_relaxed);
+    }
+  };
 
   TieredTable(std::shared_ptr<StoreContext> context, const TableState& state);
 
@@ -134,32 +150,37 @@ class TieredTable {
   void ReadWeights(const char* row, float* out) const;
   void CatchUp(char* row) const;
   void InitializeRow(int64_t key, char* row) const;
-  absl::Status Fetch(int64_t p, absl::Span<const KeyBatch::Unique> uniques, Prepared* prepared)
-      ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
+  // Reads the rows of the batch's misses, or makes initial ones.
+  absl::Status Fetch(int64_t p, Batch* batch) ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
 
   // Reads, in table_lookup.cc.
-  void FindRows(int64_t p, absl::Span<const KeyBatch::Unique> uniques,
-                std::vector<DramPartition::Position>* positions, std::vector<int32_t>* misses);
-  absl::Status LookupPartition(const KeyBatch& batch, int64_t p, float* out)
+  class AllRowsShared;
+  template <typename ReadRow>
+  void ReadShard(absl::Span<const int64_t> keys, int64_t begin, int64_t end, ReadRow read_row,
+                 std::vector<int32_t>* missing);
+  absl::Status ReadMissing(absl::Span<const int64_t> keys, absl::Span<const int32_t> missing,
+                           float* out, ParallelFor parallel_for)
       ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
-  absl::Status LookupMisses(const KeyBatch& batch, int64_t p, Prepared* prepared, float* out)
-      ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
-  void CacheFetched(const KeyBatch& batch, int64_t p, const Prepared& prepared)
-      ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
+  void CacheFetched(int64_t p, const Batch& batch) ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
   absl::Status ContainsPartition(const KeyBatch& batch, int64_t p, bool* out)
       ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
 
   // Changes, in table_training.cc; the training lock is held.
-  absl::Status Mutate(
-      absl::Span<const int64_t> keys, ParallelFor parallel_for,
-      absl::FunctionRef<void(const KeyBatch& batch, int64_t p, Prepared* prepared)> commit);
-  absl::Status Prepare(const KeyBatch& batch, int64_t p, Prepared* prepared)
+  absl::Status Modify(absl::Span<const int64_t> keys, bool remember, ParallelFor parallel_for,
+                      absl::FunctionRef<void(int64_t p, Batch* batch)> commit);
+  // What can fail: makes all of the batch's rows of a partition ready.
+  absl::Status Prepare(int64_t p, Batch* batch) ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
+  void Abandon(int64_t p, Batch* batch);
+  // What cannot: ChangeRows once for each partition, then Settle.
+  template <typename Change>
+  void ChangeRows(int64_t p, Batch* batch, Change change)
       ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
-  void Abandon(int64_t p, Prepared* prepared);
-  void Unpin(int64_t p, const Prepared& prepared);
-  void CommitPartition(const KeyBatch& batch, int64_t p, Prepared* prepared, Mutator mutate)
-      ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
-  void InsertRow(int64_t p, uint64_t hash, const char* row);
+  void Settle(int64_t p, Batch* batch) ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
+  void FindRows(int64_t p, Batch* batch);
+  void InsertFetched(int64_t p, Batch* batch);
+  DramPartition::Position InsertRow(int64_t p, uint64_t hash, const char* row);
+  void Pin(int64_t p, Batch* batch);
+  void Unpin(int64_t p, Batch* batch);
   absl::Status RemovePartition(const KeyBatch& batch, int64_t p)
       ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
   void ReportPressure();
@@ -190,10 +211,10 @@ class TieredTable {
   absl::Status SettleRows() ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
   void SwitchOptimizer(const OptimizerSpec& optimizer, uint32_t state_epoch)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
-  absl::Status PrepareStep(Step* step, NonFinite non_finite, ParallelFor parallel_for)
-      ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
-  absl::Status SumGradients(const Step& step, NonFinite non_finite, int64_t p, Prepared* prepared);
-  void CommitStep(Step* step, const RuleVariant& rule, ParallelFor parallel_for)
+  void MakeBatch(Step* step, ParallelFor parallel_for);
+  absl::Status SumGradients(int64_t p, Step* step, NonFinite non_finite);
+  template <typename Rule>
+  void ApplyRule(int64_t p, Step* step, const Rule& rule)
       ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
 
   int InstanceOf(int64_t p) const ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
@@ -221,7 +242,11 @@ class TieredTable {
   // One training operation at a time. Taken after the gate, before a partition's lock; of several
   // tables in the order of ids.
   Mutex training_mu_;
+  // The last batch that training looked up, with the places of its rows: its gradients come next.
+  // For the holder of the training lock, or of the gate exclusively.
+  std::unique_ptr<Batch> last_lookup_;
 
+  Counters counters_;
   std::atomic<uint32_t> step_{0};  // optimizer steps that named the table
   std::atomic<int64_t> rows_{0};
   std::atomic<int64_t> ssd_rows_{0};

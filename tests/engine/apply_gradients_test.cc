@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <vector>
 
 #include "tests/engine/store_fixture.h"
 
@@ -71,6 +73,43 @@ TEST_P(ApplyGradientsTest, SumsDuplicatesInTheirOrder) {
   TF_HPS_ASSERT_OK(Apply({{a_, {2}, {1e8f}}, {a_, {2, 2}, {-1e8f, 1}}}, NonFinite::kError));
   EXPECT_EQ(Read(a_.get(), {1, 2})[0], 0);
   EXPECT_EQ(Read(a_.get(), {1, 2})[2], -1);
+}
+
+// A step usually follows the lookup of its keys, and takes over what that found; whatever happened
+// in between, it does what it would have done without.
+TEST_P(ApplyGradientsTest, IsTheSameAfterALookupOfItsKeys) {
+  const std::vector<int64_t> keys = {7, 8, 9, 7, 1000, 1001, 7, 499};
+  const std::vector<float> gradients = {1, 2, 3, 4, 5, 6, 7, 8};
+  using Between = std::function<void(const TablePtr& table)>;
+  const Between betweens[] = {
+      [](const TablePtr&) {},
+      [](const TablePtr& table) {
+        TF_HPS_ASSERT_OK(table->Remove({8, 1000, 499, 499}, SerialFor));
+      },
+      [](const TablePtr& table) {  // they move all others out of a small budget
+        TF_HPS_ASSERT_OK(Put(table.get(), KeyRange(2000, 2500), 1));
+      },
+      [](const TablePtr& table) {
+        TF_HPS_ASSERT_OK(Put(table.get(), {9, 1001}, 17));
+      },
+      [](const TablePtr& table) {
+        EXPECT_EQ(Read(table.get(), {7, 3000}).size(), 2 * kDim);
+      },
+      [this](const TablePtr&) { TF_HPS_ASSERT_OK(store_->Commit().status()); },
+  };
+  for (const Between& between : betweens) {
+    for (const TablePtr& table : {a_, b_}) {
+      if (table == a_) {
+        std::vector<float> out(keys.size() * kDim);
+        TF_HPS_ASSERT_OK(table->LookupOrCreate(keys, out.data(), SerialFor));
+      }
+      between(table);
+      TF_HPS_ASSERT_OK(Apply({{table, keys, gradients}}, NonFinite::kError));
+    }
+    const auto a = Rows(a_), b = Rows(b_);
+    ASSERT_EQ(a.size(), b.size());
+    for (const auto& [key, row] : a) ASSERT_EQ(row.weights, b.at(key).weights) << key;
+  }
 }
 
 TEST_P(ApplyGradientsTest, CreatesRowsThatWereNotThere) {

@@ -48,7 +48,10 @@ constexpr int64_t kNoLimit = int64_t{1} << 40;
 class Rows {
  public:
   Rows(int dim, int64_t slab_bytes, int64_t budget = kNoLimit)
-      : budget_(budget), partition_(RowLayout{dim, 1}, kLfu, slab_bytes, &budget_) {
+      : budget_(budget),
+        partition_(RowLayout{dim, 1}, kLfu,
+                   std::make_shared<SlabAllocator>(RowLayout{dim, 1}.row_bytes(), slab_bytes),
+                   &budget_) {
     partition_.set_limit(budget);
   }
 
@@ -266,7 +269,9 @@ TEST(DramPartitionTest, GrowsNotBeyondABudgetThatOthersUse) {
 TEST(DramPartitionTest, GivesItsMemoryBack) {
   MemoryBudget budget(kNoLimit);
   {
-    DramPartition partition(RowLayout{4, 0}, kLfu, 1000, &budget);
+    const RowLayout layout{4, 0};
+    DramPartition partition(layout, kLfu, std::make_shared<SlabAllocator>(layout.row_bytes(), 1000),
+                            &budget);
     partition.Grow(/*overdraw=*/true);
     partition.Insert(1, HashKey(1));
     EXPECT_GT(budget.used(), 500);

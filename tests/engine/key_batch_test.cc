@@ -85,14 +85,25 @@ TEST(KeyBatchTest, IsTheSameForAnyNumberOfThreads) {
   }
 }
 
-TEST(KeyBatchTest, PlacesOfUniquesDoNotOverlap) {
-  const KeyBatch batch(RandomKeys(2000), kPartitions, SerialFor);
-  int64_t end = 0;
+TEST(KeyBatchTest, UniquesKnowTheirFirstOccurrenceAndTheirNumber) {
+  const std::vector<int64_t> keys = RandomKeys(20000);  // several shards
+  const KeyBatch batch(keys, kPartitions, TestThreads(4));
   for (uint32_t p = 0; p < kPartitions; ++p) {
-    EXPECT_GE(batch.unique_begin(p), end);
-    end = batch.unique_begin(p) + static_cast<int64_t>(batch.uniques(p).size());
+    for (const KeyBatch::Unique& unique : batch.uniques(p)) {
+      EXPECT_EQ(unique.first, std::find(keys.begin(), keys.end(), unique.key) - keys.begin());
+      EXPECT_EQ(unique.count, std::count(keys.begin(), keys.end(), unique.key));
+    }
   }
-  EXPECT_LE(end, batch.capacity());
+}
+
+TEST(KeyBatchTest, KnowsWhichKeysItIsOf) {
+  std::vector<int64_t> keys = RandomKeys(100);
+  const KeyBatch batch(keys, kPartitions, SerialFor);
+  EXPECT_TRUE(batch.IsOf(keys));
+  EXPECT_FALSE(batch.IsOf(absl::MakeConstSpan(keys).subspan(1)));
+  std::swap(keys[3], keys[4]);
+  ASSERT_NE(keys[3], keys[4]);
+  EXPECT_FALSE(batch.IsOf(keys));
 }
 
 TEST(KeyBatchTest, OneKeyManyTimesIsOneUnique) {
@@ -104,7 +115,7 @@ TEST(KeyBatchTest, OneKeyManyTimesIsOneUnique) {
 
 TEST(KeyBatchTest, NoKeysMakeAnEmptyBatch) {
   const KeyBatch batch({}, kPartitions, SerialFor);
-  EXPECT_EQ(batch.capacity(), 0);
+  EXPECT_EQ(batch.size(), 0);
   for (uint32_t p = 0; p < kPartitions; ++p) {
     EXPECT_TRUE(batch.uniques(p).empty());
     EXPECT_TRUE(batch.members(p).empty());

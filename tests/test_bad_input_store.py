@@ -316,3 +316,54 @@ def test_chunk_rows_that_are_none(table, chunk_rows):
 def test_graph_mode(store):
     with tf.Graph().as_default(), pytest.raises(RuntimeError, match="eager execution"):
         tf_hps.Table("t", 2, store=store)
+
+
+@pytest.mark.parametrize("path", ["64MiB", " 1.5 gb", 64 * 2**20, np.int64(7)])
+def test_a_budget_in_the_place_of_the_path(path):
+    with pytest.raises(ValueError, match="path: expected a directory.*Store\\(dram_bytes="):
+        tf_hps.Store(path)
+
+
+def test_a_path_in_the_place_of_a_store():
+    dense = tf_keras.Sequential([tf_keras.layers.Embedding(10, 4), tf_keras.layers.Dense(1)])
+    for use in (
+        lambda: tf_hps.HPSEmbedding(10, 4, store="rows"),
+        lambda: tf_hps.make_tiered(dense, "rows"),
+        lambda: tf_hps.Table("t", 4, store="rows"),
+        lambda: tf_hps.set_default_store("rows"),
+    ):
+        with pytest.raises(TypeError, match="store: expected a tf_hps.Store.*Received: 'rows'"):
+            use()
+
+
+def test_layers_without_a_name_in_a_store_with_a_path(tmp_path):
+    """Keras would name them by their number in this process: other rows at the next start."""
+    with tf_hps.Store(tmp_path / "store") as store:
+        layer = tf_hps.HPSEmbedding(10, 4, store=store)
+        with pytest.raises(ValueError, match="no name.*name='user'"):
+            layer(tf.constant([1]))
+        assert not store.tables
+        tf_hps.set_default_store(store)
+        try:
+            with pytest.raises(ValueError, match="no name"):
+                tf_keras.Sequential([tf_hps.HPSEmbedding(10, 4)])
+            tf_hps.HPSEmbedding(10, 4, name="user")(tf.constant([1]))
+        finally:
+            tf_hps.set_default_store(None)
+        assert list(store.tables) == ["user"]
+
+
+def test_make_tiered_replaces_rows_only_if_told_to(tmp_path):
+    def model():
+        layer = tf_keras.layers.Embedding(10, 4, name="user", input_length=1)
+        return tf_keras.Sequential([layer, tf_keras.layers.Dense(1)])
+
+    with tf_hps.Store(tmp_path / "store") as store:
+        first = tf_hps.make_tiered(model(), store)
+        rows = first.layers[0].table.lookup(range(10)).numpy()
+        with pytest.raises(ValueError, match="'user'.*10 rows.*overwrite=True"):
+            tf_hps.make_tiered(model(), store)
+        np.testing.assert_array_equal(store.tables["user"].lookup(range(10)), rows)
+        tf_hps.make_tiered(model(), store, min_rows=11)
+        second = tf_hps.make_tiered(model(), store, overwrite=True)
+        assert np.any(second.layers[0].table.lookup(range(10)) != rows)

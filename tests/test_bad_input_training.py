@@ -85,7 +85,7 @@ def test_input_declared_as_float():
 
 def test_refused_ids_leave_no_table_behind(tmp_path):
     with tf_hps.Store(tmp_path / "store") as store:
-        layer = tf_hps.HPSEmbedding(10, 4, store=store)
+        layer = tf_hps.HPSEmbedding(10, 4, store=store, name="user")
         with pytest.raises(TypeError, match="float32"):
             layer(tf.constant([1.0]))
         assert not store.tables

@@ -179,7 +179,7 @@ def test_temporary_stores_are_removed_when_the_process_ends():
 def test_forgotten_store_with_a_path_warns_and_frees_it(tmp_path):
     store = tf_hps.Store(tmp_path / "s")
     fill(tf_hps.Table("t", 2, store=store), 10)
-    with pytest.warns(ResourceWarning, match="not closed"):
+    with pytest.warns(RuntimeWarning, match="not closed.*commit"):
         del store
         gc.collect()
     with tf_hps.Store(tmp_path / "s") as store:

@@ -57,7 +57,9 @@ class AnchorVariable(resource_variable_ops.ResourceVariable):
             f"Weights as arrays cannot carry the rows of table '{self.table.name}' (an "
             "HPSEmbedding's): get_weights, set_weights and whole models in .h5 don't work. "
             'Use save_weights("dir/name") (TensorFlow\'s format), .keras, .weights.h5 or '
-            'model.save(dir, save_format="tf"); table.export() and table.upsert() move rows.'
+            'model.save(dir, save_format="tf"); table.export() and table.upsert() move rows. '
+            "In the place of EarlyStopping(restore_best_weights=True) use "
+            'ModelCheckpoint("best.keras", save_best_only=True) and load_weights.'
         )
 
     numpy = assign = _refuse_array  # checkpoints go through the handle instead

@@ -7,6 +7,7 @@ from tf_hps import _ops, checkpoint, initializers, keras3
 from tf_hps._inputs import any_int64, positive_int
 from tf_hps.anchor import anchor_of
 from tf_hps.model_inputs import refuse_float_ids
+from tf_hps.store import check_store, default_store
 from tf_hps.strategy import check_strategy
 from tf_hps.table import Table
 
@@ -46,8 +47,8 @@ class HPSEmbedding(tf_keras.layers.Layer):
       combiner: `None`, or "sum", "mean" or "sqrtn": combines the rows of the last
         axis of the ids into one. Of no ids it makes zeros.
       store: the `Store` that holds the table; `None`: the process's default one.
-        In a store with a path the table has the layer's name, and the rows that a
-        table of that name has there are used.
+        In a store with a path the layer needs a `name`: it is the table's, and the rows that
+        a table of that name has there are used, also by another layer or model of this name.
       table: a `Table` to use instead of an own one, with its own initializer and seed.
         Layers may share a table.
       seed: of the initial rows, unless the initializer has its own. A row is a
@@ -89,6 +90,8 @@ class HPSEmbedding(tf_keras.layers.Layer):
         if combiner not in _COMBINERS:
             raise ValueError(f"combiner: expected one of {_COMBINERS}. Received: {combiner!r}")
         _refuse_matrix_options(embeddings_regularizer, embeddings_constraint)
+        check_store(store)
+        self._is_named = kwargs.get("name") is not None
         if "input_shape" not in kwargs and "batch_input_shape" not in kwargs:
             kwargs["input_shape"] = _default_input_shape(input_length)
         super().__init__(**kwargs, autocast=False)
@@ -128,6 +131,7 @@ class HPSEmbedding(tf_keras.layers.Layer):
         """Makes the layer's table, or attaches to it."""
         check_strategy(f"HPSEmbedding '{self.name}'")
         if not hasattr(self, "table"):
+            self._check_named()
             self.table = Table._for_layer(
                 self.name,
                 self.output_dim,
@@ -137,6 +141,17 @@ class HPSEmbedding(tf_keras.layers.Layer):
             )
         self._anchor = anchor_of(self.table)
         super().build(input_shape)
+
+    def _check_named(self):
+        """Raises if the name, Keras's own choice, would decide which rows on disk are used."""
+        store = self._store or default_store()
+        if not self._is_named and not store.temporary:
+            raise ValueError(
+                f"The layer has no name, and a store with a path ('{store.path}') finds a layer's "
+                "rows by it: Keras's names count the layers of a process, so that other rows would "
+                "be used next time. Name the layer after what its ids are: "
+                f"HPSEmbedding({self.input_dim}, {self.output_dim}, name='user', ...)"
+            )
 
     def __call__(self, inputs, *args, **kwargs):
         keras3.refuse_call(self, inputs)
@@ -211,9 +226,10 @@ class HPSEmbedding(tf_keras.layers.Layer):
         if ids.dtype not in (tf.int32, tf.int64):
             raise TypeError(
                 f"Layer '{self.name}' got ids of dtype {ids.dtype.name}; they must be int32 "
-                "or int64. Cast them, tf.cast(ids, tf.int64), and declare a model's input "
-                'with Input(..., dtype="int64"). (cast_ids=True casts them here; but a float32 '
-                "holds ids up to 2**24 only.)"
+                "or int64. Cast the data, ids.astype('int64'), before it gets into TensorFlow, "
+                'declare a model\'s input with Input(..., dtype="int64"), and compile the model '
+                "again. (tf_keras turns float64 into float32, which holds ids up to 2**24 only. "
+                "cast_ids=True accepts them.)"
             )
         if self.combiner and ids.shape.rank == 0:
             raise ValueError(

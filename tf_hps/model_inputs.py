@@ -50,6 +50,6 @@ def refuse_float_ids(layer):
                 f"Layer '{layer.name}' got ids of dtype {dtype.name}, through the input "
                 f"'{declared._keras_history.layer.name}' of model '{model.name}'; they must be "
                 "int32 or int64. Cast the data, ids.astype('int64'), before it gets into the "
-                "model. (tf_keras turns float64 into float32, which holds ids up to 2**24 only. "
-                "cast_ids=True accepts them.)"
+                "model, and compile the model again. (tf_keras turns float64 into float32, which "
+                "holds ids up to 2**24 only. cast_ids=True accepts them.)"
             )

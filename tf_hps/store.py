@@ -1,7 +1,9 @@
 """Store: a directory on SSD, its memory budgets, and the tables in it."""
 
 import json
+import numbers
 import os
+import re
 import threading
 import warnings
 import weakref
@@ -48,7 +50,7 @@ class Store(tf.saved_model.experimental.TrackableResource):
       ValueError: if a budget or `eviction` cannot be understood.
       tf.errors.OpError: if the store cannot be opened: its path cannot be written, is in use
         (in this or another process), is damaged, or belongs to something else. The
-        message names the path.
+        message names the path. `tf-hps verify` names each file that is damaged.
     """
 
     def __init__(
@@ -264,6 +266,15 @@ def _next_id():
     return f"{os.getpid()}_{next(_ids)}"
 
 
+def check_store(store):
+    """Raises TypeError if `store` is neither a Store nor None."""
+    if store is not None and not isinstance(store, Store):
+        raise TypeError(
+            f"store: expected a tf_hps.Store, such as tf_hps.Store('directory'), or None. "
+            f"Received: {store!r}"
+        )
+
+
 def default_store():
     """Returns the process's store: where tables live that are given no other.
 
@@ -286,15 +297,22 @@ def set_default_store(store):
       TypeError: if it is no `Store`.
     """
     global _default
-    if store is not None and not isinstance(store, Store):
-        raise TypeError(f"store: expected a tf_hps.Store or None. Received: {store!r}")
+    check_store(store)
     with _default_lock:
         _default = store
 
 
+_BYTES = r"(?i)\s*\d[\d.]*\s*[kmgt]i?b\s*"  # what was meant for a budget
+
+
 def _local_path(path):
     """Returns `path` as a string; refuses what is no directory of this machine."""
-    path = os.fspath(path)
+    if isinstance(path, numbers.Integral) or (isinstance(path, str) and re.fullmatch(_BYTES, path)):
+        raise ValueError(
+            f"path: expected a directory, or None. Received: {path!r}, a number of bytes: "
+            f"Store(dram_bytes={path!r}) sets the budget (./{path} is a directory)"
+        )
+    path = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(path, str) or not path or "://" in path:
         raise ValueError(f"path: expected a directory on a local disk, or None. Received: {path!r}")
     return os.path.abspath(os.path.expanduser(path))
@@ -327,8 +345,9 @@ def _close_forgotten(handle, path, process):
         return  # a fork: the store is its parent's
     if path is not None:
         warnings.warn(
-            f"The store at '{path}' was not closed: it stays at its last commit",
-            ResourceWarning,
+            f"The store at '{path}' was not closed: it stays at its last commit, and what changed "
+            "since is lost. Close it, commit, or use it in a `with` statement",
+            RuntimeWarning,
             stacklevel=2,
         )
     _close(handle, commit=False)

@@ -8,11 +8,12 @@ from tf_keras.src.engine import functional
 from tf_hps import initializers, keras3
 from tf_hps.embedding import HPSEmbedding
 from tf_hps.optimizer import HPSOptimizer
+from tf_hps.store import check_store, default_store
 
 _CHUNK_ROWS = 65536
 
 
-def make_tiered(model, store=None, min_rows=0):
+def make_tiered(model, store=None, min_rows=0, *, overwrite=False):
     """Returns a copy of `model` whose Embedding layers keep their rows in tables.
 
     All weights are copied; `model` stays as it is and shares nothing with the copy, but
@@ -34,16 +35,20 @@ def make_tiered(model, store=None, min_rows=0):
       model: a functional or Sequential `tf_keras` model. Such models within it are
         treated alike.
       store: the `Store` for the tables; `None`: the process's default one. In a store with
-        a path a table has its layer's name, and rows of that name there are overwritten.
+        a path a table has its layer's name.
       min_rows: layers with a smaller `input_dim` stay as they are.
+      overwrite: whether rows that the store has in tables of these names may be replaced.
 
     Raises:
       TypeError: not a model of tf_keras, or one whose layers can't be seen, as a
         subclassed one.
-      ValueError: a layer can't be moved into a table, or the optimizer can't train
-        tables. Nothing has been made then.
+      ValueError: a layer can't be moved into a table, its table in the store has rows
+        already, or the optimizer can't train tables. Nothing has been made then.
     """
+    check_store(store)
     _check(model, min_rows)
+    if not overwrite:
+        _check_no_rows(model, default_store() if store is None else store, min_rows)
     optimizer = _wrapped_optimizer(model.optimizer) if model._is_compiled else None
     copies = _Copies(store, min_rows)
     tiered = copies.copy_of(model)
@@ -172,6 +177,21 @@ def _check_embedding(layer):
             f"Layer '{layer.name}' has no weights yet, and a table can't draw rows from "
             f"{layer.embeddings_initializer!r}. Build the model first."
         )
+
+
+def _check_no_rows(model, store, min_rows):
+    if store.temporary:
+        return  # there each model has tables of its own
+    tables = store.tables
+    for layer in model._flatten_layers(include_self=False):
+        table = tables.get(layer.name) if _moves(layer, min_rows) else None
+        if table is not None and table.size() > 0:
+            raise ValueError(
+                f"Layer '{layer.name}': the store at '{store.path}' has a table of that name, with "
+                f"{table.size()} rows, which those of the layer would replace. To go on with the "
+                "rows that are there, build the model with tf_hps.HPSEmbedding; to replace them, "
+                "pass overwrite=True."
+            )
 
 
 def _check_no_hidden(layer, min_rows):

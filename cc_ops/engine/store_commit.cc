@@ -53,7 +53,7 @@ absl::StatusOr<std::unique_ptr<FileLock>> LockStore(const std::string& path) {
   if (lock.ok() || !absl::IsFailedPrecondition(lock.status())) return lock;
   return absl::FailedPreconditionError(
       absl::StrCat("the store is open already: ", lock.status().message(), " (this is process ",
-                   ::getpid(), "). Use that Store object, or close it first"));
+                   ::getpid(), "). Close it there first, or, in the same process, use that Store"));
 }
 
 // Removes temporary stores whose process was killed. What cannot be removed is left to others.

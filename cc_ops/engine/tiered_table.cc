@@ -79,7 +79,8 @@ TableState TieredTable::GetState() {
 absl::Status TieredTable::CheckOpen() const {
   if (context_->ssd == nullptr) {
     return absl::FailedPreconditionError(
-        absl::StrCat("table \"", name_, "\": its store ", context_->path, " is closed"));
+        absl::StrCat("table \"", name_, "\": its store ", context_->path,
+                     " is closed. Close it only after the last use of its tables and models"));
   }
   if (dropped_) {
     return absl::FailedPreconditionError(absl::StrCat("table \"", name_, "\" was dropped"));

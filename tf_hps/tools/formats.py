@@ -137,6 +137,8 @@ class Input:
             raise ToolError(f"{path}: there is no such file or folder")
         else:
             self._parts = self._list_parts()
+            for part in self._parts[:1]:
+                self._checked(part, *_load_part(part))
 
     def _open_parquet(self):
         pa = _pyarrow()
@@ -210,6 +212,12 @@ def _load_part(path):
     try:
         if path.endswith(".npz"):
             with np.load(path) as arrays:
+                missing = {"keys", "weights"} - set(arrays.files)
+                if missing:
+                    raise ToolError(
+                        f"{path} has no array {' and '.join(sorted(missing))}: expected keys "
+                        f"(int64 [n]) and weights (float [n, dim]). It has {arrays.files}"
+                    )
                 return arrays["keys"], arrays["weights"]
         if path.endswith(".keys.npy"):
             weights = path.removesuffix(".keys.npy") + ".weights.npy"

@@ -22,12 +22,13 @@ def import_tables(path, inputs, name, initializer, seed, chunk_rows, dram_bytes)
     opened = [formats.Input(each) for each in _expand(inputs)]
     if name and len(inputs) > 1 and len({i.description.get("name") for i in opened}) > 1:
         raise sources.ToolError("--name: the files are of several tables; import them one by one")
+    targets = [name or each.description.get("name") for each in opened]
+    for each, target in zip(opened, targets, strict=True):
+        if not target:
+            raise sources.ToolError(f"{each.path} does not say which table it is: use --name")
     results = []
     with Store(path, dram_bytes=dram_bytes, keep_commits=keep) as store:
-        for each in opened:
-            target = name or each.description.get("name")
-            if not target:
-                raise sources.ToolError(f"{each.path} does not say which table it is: use --name")
+        for each, target in zip(opened, targets, strict=True):
             options = {"initializer": initializer, "seed": seed}
             results.append(_import_one(store, each, target, options, chunk_rows))
         commit = store.commit()

@@ -7,6 +7,7 @@ Exit codes: 0 all is well; 1 `verify` found damage, or the command failed and sa
 import argparse
 import contextlib
 import json
+import os
 import sys
 
 import tensorflow as tf
@@ -38,8 +39,11 @@ def main(argv=None):
         report, code = arguments.run(arguments)
         output = json.dumps(report, indent=2) if arguments.json else arguments.show(report)
         if output:
-            print(output)
+            print(output, flush=True)
         return code
+    except BrokenPipeError:  # as of `| head`; Python would complain again as it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except KeyboardInterrupt:
         print("tf-hps: interrupted", file=sys.stderr)
         return 130

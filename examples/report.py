@@ -69,7 +69,7 @@ def tier_table(store: tf_hps.Store) -> str:
     rows = sum(table["rows"] for table in store.stats()["tables"].values())
     read, written = disk["bytes_read"] / 2**20, disk["bytes_written"] / 2**20
     lines.append(f"{rows:,} rows in all; DRAM holds {tiers['dram']['rows'] / rows:.1%} of them")
-    lines.append("a hit is an id found in DRAM, a miss one whose row had to be read or made; since the start")
+    lines.append("hits: ids whose row was in DRAM; misses: rows that had to be read or made")
     lines.append(f"LevelDB read {read:,.0f} MiB and wrote {written:,.0f} MiB (whole blocks)")
     return "\n".join(lines)
 

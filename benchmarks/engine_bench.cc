@@ -189,7 +189,7 @@ class Bench {
   }
   void Deduplicate(const std::vector<int64_t>& keys) {
     const KeyBatch batch(keys, 64, std::ref(threads_));
-    if (batch.capacity() != static_cast<int64_t>(keys.size())) std::abort();
+    if (batch.size() != static_cast<int64_t>(keys.size())) std::abort();
   }
 
   // Runs a case for the time that the flags say and prints a line.

@@ -47,8 +47,8 @@ class DramPartition {
 
   // kNone on a miss.
   Position Find(int64_t key, uint64_t hash) const;
-  // Steps towards a Find, so that a caller can have many under way at once: the bucket is loaded
-  // into the cache, then the first `bytes` of the row that it points to first.
+  // Steps towards a Find (see FindAll): the bucket is loaded into the cache, then the first `bytes`
+  // of the row that it points to first.
   void PrefetchBucket(uint64_t hash) const;
   void PrefetchRowOf(uint64_t hash, int64_t bytes) const;
   void PrefetchRow(Position position) const;
@@ -162,6 +162,40 @@ class DramPartition {
   int64_t limit_ = 0;
   bool hungry_ = false;
 };
+
+// A key and where to look for it.
+struct RowSearch {
+  int64_t key;
+  uint64_t hash;
+  const DramPartition* rows;
+};
+
+// Finds the rows of the keys [begin, end), in this order: search_of(i) gives the RowSearch,
+// found(i, rows, position) is told where the row is, or kNone. Memory is slow but does many things
+// at once: kAhead searches wait for their bucket, and as many for the first `row_bytes` of their
+// row, while another one ends.
+
+template <typename SearchOf, typename Found>
+void FindAll(int64_t begin, int64_t end, int64_t row_bytes, SearchOf search_of, Found found) {
+  constexpr int64_t kAhead = 16;
+  constexpr int64_t kRing = 2 * kAhead;  // a power of two
+  RowSearch ring[kRing];
+  // Three loops in one: i is the key whose bucket is asked for.
+  for (int64_t i = begin; i < end + kRing; ++i) {
+    if (const int64_t done = i - kRing; done >= begin) {
+      const RowSearch& search = ring[done % kRing];
+      found(done, *search.rows, search.rows->Find(search.key, search.hash));
+    }
+    if (i < end) {
+      ring[i % kRing] = search_of(i);
+      ring[i % kRing].rows->PrefetchBucket(ring[i % kRing].hash);
+    }
+    if (const int64_t bucket = i - kAhead; bucket >= begin && bucket < end) {
+      const RowSearch& search = ring[bucket % kRing];
+      search.rows->PrefetchRowOf(search.hash, row_bytes);
+    }
+  }
+}
 
 inline uint32_t DramPartition::MatchDigests(const Bucket& bucket, uint8_t digest) {
 #ifdef __SSE2__

@@ -14,10 +14,6 @@ namespace {
 // Keys that one task looks up.
 constexpr int64_t kShardKeys = 4096;
 
-// Searches that are at each of their two steps, waiting for memory, while a third one ends.
-constexpr int64_t kAhead = 16;
-constexpr int64_t kRing = 2 * kAhead;  // a power of two
-
 }  // namespace
 
 // Keeps the rows of all partitions as they are. A loop of locks is beyond Clang's analysis.
@@ -41,35 +37,19 @@ class TieredTable::AllRowsShared {
 template <typename ReadRow>
 void TieredTable::ReadShard(absl::Span<const int64_t> keys, int64_t begin, int64_t end,
                             ReadRow read_row, std::vector<int32_t>* missing) {
-  struct Search {
-    uint64_t hash;
-    const DramPartition* rows;
-  };
-  Search ring[kRing];
-  const int64_t weights_end = layout_.weights_end();
   const uint32_t partitions = static_cast<uint32_t>(partition_count_);
-  // Three loops in one: i is the key whose bucket is asked for.
-  for (int64_t i = begin; i < end + kRing; ++i) {
-    if (const int64_t done = i - kRing; done >= begin) {
-      const Search& search = ring[done % kRing];
-      const DramPartition::Position position = search.rows->Find(keys[done], search.hash);
-      if (position == DramPartition::kNone) {
-        missing->push_back(static_cast<int32_t>(done));
-      } else {
-        read_row(search.rows->RowAt(position), done);
-      }
-    }
-    if (i < end) {
-      const uint64_t hash = HashKey(keys[i]);
-      const DramPartition* rows = partitions_[PartitionOf(hash, partitions)].rows.get();
-      rows->PrefetchBucket(hash);
-      ring[i % kRing] = {hash, rows};
-    }
-    if (const int64_t found = i - kAhead; found >= begin && found < end) {
-      const Search& search = ring[found % kRing];
-      search.rows->PrefetchRowOf(search.hash, weights_end);
-    }
-  }
+  const auto search_of = [&](int64_t i) -> RowSearch {
+    const uint64_t hash = HashKey(keys[i]);
+    return {keys[i], hash, partitions_[PartitionOf(hash, partitions)].rows.get()};
+  };
+  FindAll(begin, end, layout_.weights_end(), search_of,
+          [&](int64_t i, const DramPartition& rows, DramPartition::Position position) {
+            if (position == DramPartition::kNone) {
+              missing->push_back(static_cast<int32_t>(i));
+            } else {
+              read_row(rows.RowAt(position), i);
+            }
+          });
 }
 
 absl::Status TieredTable::Lookup(absl::Span<const int64_t> keys, float* out,

@@ -29,19 +29,15 @@ void TieredTable::FindRows(int64_t p, Batch* batch) {
   const auto uniques = batch->keys.uniques(p);
   Prepared& prepared = batch->prepared[p];
   prepared.positions.resize(uniques.size());
-  prepared.moves = rows.moves();
-  for (size_t u = 0; u < uniques.size() + 2 * kPrefetchRows; ++u) {
-    if (u < uniques.size()) rows.PrefetchBucket(uniques[u].hash);
-    if (u >= kPrefetchRows && u - kPrefetchRows < uniques.size()) {
-      rows.PrefetchRowOf(uniques[u - kPrefetchRows].hash, layout_.weights_end());
-    }
-    if (u < 2 * kPrefetchRows) continue;
-    const size_t found = u - 2 * kPrefetchRows;
-    prepared.positions[found] = rows.Find(uniques[found].key, uniques[found].hash);
-    if (prepared.positions[found] == DramPartition::kNone) {
-      prepared.misses.push_back(static_cast<int32_t>(found));
-    }
-  }
+  const auto search_of = [&](int64_t u) -> RowSearch {
+    return {uniques[u].key, uniques[u].hash, &rows};
+  };
+  FindAll(0, static_cast<int64_t>(uniques.size()), layout_.weights_end(), search_of,
+          [&](int64_t u, const DramPartition&, DramPartition::Position position) {
+            prepared.positions[u] = position;
+            if (position == DramPartition::kNone)
+              prepared.misses.push_back(static_cast<int32_t>(u));
+          });
   Counters::Add(&counters_.dram_misses, static_cast<int64_t>(prepared.misses.size()));
 }
 
@@ -80,6 +76,8 @@ void TieredTable::InsertFetched(int64_t p, Batch* batch) {
   }
   prepared.misses = {};
   prepared.fetched = {};
+  // Making room moved rows, but none of these, which were pinned.
+  prepared.moves = rows.moves();
   rows_.fetch_add(created, std::memory_order_relaxed);
 }
 

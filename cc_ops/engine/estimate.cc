@@ -34,9 +34,7 @@ absl::StatusOr<Estimate> EstimateBytes(int64_t rows, int dim, const std::string&
         absl::StrCat("expected rows >= 0 and dim >= 1, got ", rows, " and ", dim));
   }
   TF_HPS_ASSIGN_OR_RETURN(const OptimizerSpec spec, OptimizerSpec::Parse(optimizer));
-  RowLayout layout;
-  layout.dim = dim;
-  layout.slots = spec.slots();
+  const RowLayout layout{dim, spec.slots()};
   const int instances = DefaultInstances();
   const double key_bytes = kSsdKeyBytes + kSequenceBytes;
   const double bloom_bytes = kSsdBloomBitsPerKey / 8.0;

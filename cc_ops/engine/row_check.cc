@@ -9,9 +9,8 @@ namespace tf_hps {
 
 RowCheck::RowCheck(const Snapshot& snapshot) : snapshot_(snapshot) {
   for (const Snapshot::Table& table : snapshot.tables) {
-    RowLayout layout;
-    layout.dim = table.state.dim;
-    tables_[table.state.id] = {&table, LayoutOf(table.state).value_or(layout)};
+    const RowLayout without_state{table.state.dim, 0};
+    tables_[table.state.id] = {&table, LayoutOf(table.state).value_or(without_state)};
   }
 }
 

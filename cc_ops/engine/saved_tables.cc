@@ -2,7 +2,6 @@
 
 #include "cc_ops/engine/file_util.h"
 #include "cc_ops/engine/optimizer.h"
-#include "cc_ops/engine/ssd_key.h"
 #include "cc_ops/engine/status_macros.h"
 #include "cc_ops/engine/store_files.h"
 
@@ -15,8 +14,7 @@ constexpr int kAttempts = 5;
 absl::StatusOr<SavedTables> ReadManifest(const std::string& manifest) {
   SavedTables saved;
   saved.manifest = manifest;
-  TF_HPS_ASSIGN_OR_RETURN(const std::string text, ReadFile(manifest));
-  TF_HPS_ASSIGN_OR_RETURN(saved.snapshot, Snapshot::Parse(text, manifest));
+  TF_HPS_ASSIGN_OR_RETURN(saved.snapshot, Snapshot::Read(manifest));
   return saved;
 }
 
@@ -25,7 +23,7 @@ absl::StatusOr<SavedTables> ReadManifest(const std::string& manifest) {
 absl::StatusOr<SavedTables> ReadCommit(const std::string& store, int64_t number) {
   if (number == 0) return SavedTables{JoinPath(store, "CURRENT"), 0, {}, {}};
   const std::string directory = CommitPath(store, number);
-  TF_HPS_ASSIGN_OR_RETURN(SavedTables saved, ReadManifest(JoinPath(directory, "MANIFEST")));
+  TF_HPS_ASSIGN_OR_RETURN(SavedTables saved, ReadManifest(ManifestPath(store, number)));
   saved.commit = number;
   for (const SsdTier::File& file : saved.snapshot.files) {
     saved.files.push_back(
@@ -55,14 +53,7 @@ absl::StatusOr<SavedTables> ReadSavedTables(const std::string& path, const std::
 
 absl::StatusOr<RowLayout> LayoutOf(const TableState& state) {
   TF_HPS_ASSIGN_OR_RETURN(const OptimizerSpec optimizer, OptimizerSpec::Parse(state.optimizer));
-  RowLayout layout;
-  layout.dim = state.dim;
-  layout.slots = optimizer.slots();
-  return layout;
-}
-
-int64_t EntryBytes(const RowLayout& layout) {
-  return static_cast<int64_t>(kSsdKeyBytes) + layout.encoded_bytes();
+  return RowLayout{state.dim, optimizer.slots()};
 }
 
 }  // namespace tf_hps

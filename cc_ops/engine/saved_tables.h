@@ -32,9 +32,6 @@ absl::StatusOr<SavedTables> ReadSavedTables(const std::string& path, const std::
 // How a table's rows lie. InvalidArgument: its optimizer is none that there is.
 absl::StatusOr<RowLayout> LayoutOf(const TableState& state);
 
-// Bytes of a row's key and value on SSD.
-int64_t EntryBytes(const RowLayout& layout);
-
 }  // namespace tf_hps
 
 #endif  // TF_HPS_CC_OPS_ENGINE_SAVED_TABLES_H_

@@ -171,6 +171,11 @@ std::string Snapshot::ToText() const {
   return text;
 }
 
+absl::StatusOr<Snapshot> Snapshot::Read(const std::string& path) {
+  TF_HPS_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  return Parse(text, path);
+}
+
 absl::StatusOr<Snapshot> Snapshot::Parse(absl::string_view text, absl::string_view path) {
   const auto damaged = [&](absl::string_view why) {
     return absl::DataLossError(absl::StrCat(path, " is damaged: ", why));

@@ -39,6 +39,8 @@ struct Snapshot {
   // DataLoss naming `path` when the text is not what ToText gave, FailedPrecondition when a later
   // version wrote it.
   static absl::StatusOr<Snapshot> Parse(absl::string_view text, absl::string_view path);
+  // Parses the file at `path`.
+  static absl::StatusOr<Snapshot> Read(const std::string& path);
 };
 
 }  // namespace tf_hps

@@ -8,10 +8,16 @@
 #include <cstdint>
 
 #include "absl/strings/string_view.h"
+#include "cc_ops/engine/row.h"
 
 namespace tf_hps {
 
 inline constexpr size_t kSsdKeyBytes = 12;
+
+// Bytes of a row's key and value.
+inline int64_t EntryBytes(const RowLayout& layout) {
+  return static_cast<int64_t>(kSsdKeyBytes) + layout.encoded_bytes();
+}
 
 // Writes kSsdKeyBytes.
 inline void WriteSsdKey(uint32_t table_id, int64_t key, char* out) {

@@ -152,7 +152,6 @@ class Store {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(files_mu_);
   absl::StatusOr<int64_t> PublishCommit(const std::string& directory, const Snapshot& snapshot)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(files_mu_);
-  std::vector<int64_t> ListCommits() const;
   // Removes all but the last `count` commits, and what is left of those that did not come about.
   absl::Status RemoveCommit(int64_t number);
   void RetainCommits(int64_t count);

@@ -152,9 +152,7 @@ absl::Status Store::Restore(const std::string& prefix, const std::string& save_i
   ExclusivePass pass(&context_->gate);
   TF_HPS_RETURN_IF_ERROR(CheckOpen());
   TF_HPS_RETURN_IF_ERROR(CheckNamedTables(tables));
-  const std::string manifest = FlatPath(prefix, save_id, 0);
-  TF_HPS_ASSIGN_OR_RETURN(const std::string text, ReadFile(manifest));
-  TF_HPS_ASSIGN_OR_RETURN(const Snapshot snapshot, Snapshot::Parse(text, manifest));
+  TF_HPS_ASSIGN_OR_RETURN(const Snapshot snapshot, Snapshot::Read(FlatPath(prefix, save_id, 0)));
   const std::string staging = NewLiveDirectory("rows");
   const auto restore = [&]() -> absl::Status {
     files_mu_.AssertHeld();

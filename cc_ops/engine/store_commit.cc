@@ -6,7 +6,6 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "cc_ops/engine/status_macros.h"
 #include "cc_ops/engine/store.h"
@@ -15,7 +14,6 @@
 namespace tf_hps {
 namespace {
 
-constexpr absl::string_view kManifest = "MANIFEST";  // of a commit
 // An empty file that says that nobody wants the store when its process has ended.
 constexpr absl::string_view kTemporary = "TEMPORARY";
 
@@ -115,7 +113,7 @@ std::string Store::NewLiveDirectory(absl::string_view purpose) {
 absl::Status Store::OpenLastCommit(const StoreOptions& options) {
   TF_HPS_ASSIGN_OR_RETURN(last_commit_, ReadCurrent(path()));
   const int64_t number = options.commit > 0 ? options.commit : last_commit_.load();
-  if (options.commit > 0 && !PathExists(JoinPath(CommitDirectory(number), kManifest))) {
+  if (options.commit > 0 && !PathExists(ManifestPath(path(), number))) {
     return absl::NotFoundError(absl::StrCat("store ", path(), " has no commit ", number,
                                             " (any more); its last one is ", last_commit_.load()));
   }
@@ -125,9 +123,7 @@ absl::Status Store::OpenLastCommit(const StoreOptions& options) {
   Snapshot snapshot;
   snapshot.instances = DefaultInstances();
   if (number > 0) {
-    const std::string manifest = JoinPath(CommitDirectory(number), kManifest);
-    TF_HPS_ASSIGN_OR_RETURN(const std::string text, ReadFile(manifest));
-    TF_HPS_ASSIGN_OR_RETURN(snapshot, Snapshot::Parse(text, manifest));
+    TF_HPS_ASSIGN_OR_RETURN(snapshot, Snapshot::Read(ManifestPath(path(), number)));
     TF_HPS_RETURN_IF_ERROR(snapshot.RestoreFiles(CommitDirectory(number), directory));
   }
   ssd_options_ = SsdOptionsFor(options.dram_bytes, options.write_buffer_bytes, snapshot.instances);
@@ -143,25 +139,13 @@ absl::Status Store::OpenLastCommit(const StoreOptions& options) {
   return absl::OkStatus();
 }
 
-std::vector<int64_t> Store::ListCommits() const {
-  std::vector<int64_t> numbers;
-  const absl::StatusOr<std::vector<std::string>> names = ListDirectory(JoinPath(path(), "commits"));
-  if (!names.ok()) return numbers;  // none was made yet
-  for (const std::string& name : *names) {
-    int64_t number;
-    if (absl::SimpleAtoi(name, &number)) numbers.push_back(number);
-  }
-  std::sort(numbers.begin(), numbers.end());
-  return numbers;
-}
-
 std::vector<int64_t> Store::Commits() {
   SharedPass pass(&context_->gate);
-  std::vector<int64_t> numbers = ListCommits();
+  std::vector<int64_t> numbers = ListCommits(path());
   numbers.erase(std::remove_if(numbers.begin(), numbers.end(),
                                [this](int64_t number) {
                                  return number > last_commit_ ||
-                                        !PathExists(JoinPath(CommitDirectory(number), kManifest));
+                                        !PathExists(ManifestPath(path(), number));
                                }),
                 numbers.end());
   return numbers;
@@ -170,18 +154,18 @@ std::vector<int64_t> Store::Commits() {
 absl::Status Store::RemoveCommit(int64_t number) {
   // The manifest first, and for good: a commit that has one is whole, even if the power fails now.
   const std::string directory = CommitDirectory(number);
-  TF_HPS_RETURN_IF_ERROR(RemoveTree(JoinPath(directory, kManifest)));
+  TF_HPS_RETURN_IF_ERROR(RemoveTree(ManifestPath(path(), number)));
   TF_HPS_RETURN_IF_ERROR(SyncDirectory(directory));
   return RemoveTree(directory);
 }
 
 void Store::RetainCommits(int64_t count) {
-  std::vector<int64_t> numbers = ListCommits();
+  std::vector<int64_t> numbers = ListCommits(path());
   // One beyond the last did not come about.
   int64_t kept = 0;
   for (auto it = numbers.rbegin(); it != numbers.rend(); ++it) {
     // Nor one without a manifest: its removal was interrupted.
-    const bool whole = *it < last_commit_ && PathExists(JoinPath(CommitDirectory(*it), kManifest));
+    const bool whole = *it < last_commit_ && PathExists(ManifestPath(path(), *it));
     const bool keep = *it == last_commit_ || (whole && kept < count);
     if (keep) {
       ++kept;
@@ -253,7 +237,7 @@ absl::StatusOr<int64_t> Store::PublishCommit(const std::string& directory,
   for (int i = 0; i < snapshot.instances; ++i) {
     TF_HPS_RETURN_IF_ERROR(SyncDirectory(SsdTier::InstanceDirectory(directory, i)));
   }
-  TF_HPS_RETURN_IF_ERROR(WriteFileAtomically(JoinPath(directory, kManifest), snapshot.ToText()));
+  TF_HPS_RETURN_IF_ERROR(WriteFileAtomically(ManifestPath(path(), number), snapshot.ToText()));
   TF_HPS_RETURN_IF_ERROR(SyncDirectory(JoinPath(path(), "commits")));
   TF_HPS_RETURN_IF_ERROR(SyncDirectory(path()));
   const absl::Status published =

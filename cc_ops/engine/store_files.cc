@@ -43,6 +43,22 @@ std::string CommitPath(const std::string& store, int64_t number) {
   return JoinPath(store, absl::StrFormat("commits/%06d", number));
 }
 
+std::string ManifestPath(const std::string& store, int64_t number) {
+  return JoinPath(CommitPath(store, number), "MANIFEST");
+}
+
+std::vector<int64_t> ListCommits(const std::string& store) {
+  std::vector<int64_t> numbers;
+  const absl::StatusOr<std::vector<std::string>> names = ListDirectory(JoinPath(store, "commits"));
+  if (!names.ok()) return numbers;  // none was made yet
+  for (const std::string& name : *names) {
+    int64_t number;
+    if (absl::SimpleAtoi(name, &number)) numbers.push_back(number);
+  }
+  std::sort(numbers.begin(), numbers.end());
+  return numbers;
+}
+
 std::string FlatPath(const std::string& prefix, const std::string& save_id, int64_t number) {
   static constexpr char kDigits[] = "0123456789abcdefghijklmnopqrstuvwxyz";
   std::string digits(4, '0');

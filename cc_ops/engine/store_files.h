@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -27,6 +28,11 @@ std::string CurrentText(int64_t number);
 absl::StatusOr<int64_t> ReadCurrent(const std::string& store);
 
 std::string CommitPath(const std::string& store, int64_t number);
+// A commit that has its manifest is whole.
+std::string ManifestPath(const std::string& store, int64_t number);
+
+// The numbers that directories of commits have, whole ones or not, ascending.
+std::vector<int64_t> ListCommits(const std::string& store);
 
 // The number-th file of the tables that were saved with a checkpoint; 0 is the manifest.
 std::string FlatPath(const std::string& prefix, const std::string& save_id, int64_t number);

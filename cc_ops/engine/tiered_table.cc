@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "cc_ops/engine/key_hash.h"
+#include "cc_ops/engine/ssd_key.h"
 #include "cc_ops/engine/status_macros.h"
 #include "cc_ops/engine/table_partition.h"
 
@@ -199,7 +200,7 @@ void TieredTable::AppendStats(std::vector<std::pair<std::string, double>>* stats
   stats->emplace_back("dram/bytes", dram_bytes());
   stats->emplace_back("dram/quota_bytes", quota());
   stats->emplace_back("ssd/rows", ssd_rows);
-  stats->emplace_back("ssd/bytes", ssd_rows * static_cast<double>(12 + layout_.encoded_bytes()));
+  stats->emplace_back("ssd/bytes", ssd_rows * static_cast<double>(EntryBytes(layout_)));
   stats->emplace_back("ssd/evictions", 0);
   stats->emplace_back("rows", rows_.load());
 }

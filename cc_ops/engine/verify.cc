@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "cc_ops/engine/file_util.h"
+#include "cc_ops/engine/ssd_key.h"
 #include "cc_ops/engine/status_macros.h"
 #include "cc_ops/engine/store_files.h"
 #include "cc_ops/engine/table_file.h"
@@ -95,21 +96,15 @@ int64_t Verifier::FindCommit() {
   const absl::StatusOr<int64_t> current = ReadCurrent(path_);
   if (current.ok()) return *current;
   Damage(JoinPath(path_, "CURRENT"), current.status().message());
-  int64_t last = -1;
-  for (const std::string& name :
-       ListDirectory(JoinPath(path_, "commits")).value_or(std::vector<std::string>())) {
-    int64_t number;
-    if (absl::SimpleAtoi(name, &number)) last = std::max(last, number);
-  }
-  return last;
+  const std::vector<int64_t> numbers = ListCommits(path_);
+  return numbers.empty() ? -1 : numbers.back();
 }
 
 bool Verifier::StageCommit(int64_t number) {
   absl::StatusOr<SavedTables> saved =
       save_id_.empty() ? ReadCommit(path_, number) : ReadCheckpoint(path_, save_id_);
   if (!saved.ok()) {
-    Damage(save_id_.empty() ? JoinPath(CommitPath(path_, number), "MANIFEST")
-                            : FlatPath(path_, save_id_, 0),
+    Damage(save_id_.empty() ? ManifestPath(path_, number) : FlatPath(path_, save_id_, 0),
            saved.status().message());
     return false;
   }

@@ -1,12 +1,12 @@
 // Kernels that go through all rows of a table.
 
-#include <algorithm>
 #include <cstdint>
-#include <vector>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "cc_ops/kernels/inputs.h"
+#include "cc_ops/kernels/outputs.h"
 #include "cc_ops/kernels/resources.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/platform/denormal.h"
@@ -18,8 +18,6 @@ using tensorflow::DEVICE_CPU;
 using tensorflow::OpKernel;
 using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
-using tensorflow::ResourceHandle;
-using tensorflow::Tensor;
 using tensorflow::TensorShape;
 
 class ExportBeginOp : public OpKernel {
@@ -29,25 +27,13 @@ class ExportBeginOp : public OpKernel {
   void Compute(OpKernelContext* ctx) override {
     OP_REQUIRES_VALUE(const auto resource, ctx, FindResource<TableResource>(ctx, ctx->input(0)));
     OP_REQUIRES_VALUE(auto rows, ctx, resource->store->Export(resource->table.get()));
-    Tensor* iterator = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, TensorShape({}), &iterator));
-    // Counting references: the export ends, and with it the snapshot that it holds, when the last
-    // tensor of it is gone.
-    iterator->scalar<ResourceHandle>()() = ResourceHandle::MakeRefCountingHandle(
-        new ExportResource(absl::StrCat("export of ", resource->DebugString()), resource->store,
-                           std::move(rows)),
-        ctx->device()->name());
+    // With the export ends the snapshot that it holds.
+    OP_REQUIRES_OK(
+        ctx, OutputOwner(ctx, 0,
+                         new ExportResource(absl::StrCat("export of ", resource->DebugString()),
+                                            resource->store, std::move(rows))));
   }
 };
-
-template <typename T>
-absl::Status Output(OpKernelContext* ctx, int index, const std::vector<T>& values,
-                    const TensorShape& shape) {
-  Tensor* output = nullptr;
-  const absl::Status status = ctx->allocate_output(index, shape, &output);
-  if (status.ok()) std::copy(values.begin(), values.end(), output->flat<T>().data());
-  return status;
-}
 
 class ExportNextOp : public OpKernel {
  public:

@@ -11,6 +11,7 @@
 #include "cc_ops/kernels/byte_size.h"
 #include "cc_ops/kernels/inputs.h"
 #include "cc_ops/kernels/op_parallel_for.h"
+#include "cc_ops/kernels/outputs.h"
 #include "cc_ops/kernels/resources.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
@@ -88,9 +89,7 @@ class StoreCommitOp : public OpKernel {
   void Compute(OpKernelContext* ctx) override {
     OP_REQUIRES_VALUE(const auto resource, ctx, FindResource<StoreResource>(ctx, ctx->input(0)));
     OP_REQUIRES_VALUE(const int64_t number, ctx, resource->store->Commit(OpParallelFor(ctx)));
-    Tensor* commit = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, TensorShape({}), &commit));
-    commit->scalar<int64_t>()() = number;
+    OP_REQUIRES_OK(ctx, OutputScalar(ctx, 0, number));
   }
 };
 
@@ -100,11 +99,7 @@ class StoreCommitsOp : public OpKernel {
 
   void Compute(OpKernelContext* ctx) override {
     OP_REQUIRES_VALUE(const auto resource, ctx, FindResource<StoreResource>(ctx, ctx->input(0)));
-    const std::vector<int64_t> numbers = resource->store->Commits();
-    Tensor* commits = nullptr;
-    const TensorShape shape({static_cast<int64_t>(numbers.size())});
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, shape, &commits));
-    std::copy(numbers.begin(), numbers.end(), commits->flat<int64_t>().data());
+    OP_REQUIRES_OK(ctx, OutputVector(ctx, 0, resource->store->Commits()));
   }
 };
 
@@ -144,9 +139,7 @@ class StorePathOp : public OpKernel {
 
   void Compute(OpKernelContext* ctx) override {
     OP_REQUIRES_VALUE(const auto resource, ctx, FindResource<StoreResource>(ctx, ctx->input(0)));
-    Tensor* path = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, TensorShape({}), &path));
-    path->scalar<tstring>()() = resource->store->path();
+    OP_REQUIRES_OK(ctx, OutputScalar(ctx, 0, std::string(resource->store->path())));
   }
 };
 

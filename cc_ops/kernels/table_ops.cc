@@ -6,6 +6,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "cc_ops/engine/store.h"
+#include "cc_ops/kernels/outputs.h"
 #include "cc_ops/kernels/resources.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
@@ -16,8 +17,6 @@ using tensorflow::DEVICE_CPU;
 using tensorflow::OpKernel;
 using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-using tensorflow::TensorShape;
 
 class TableHandleOp : public OpKernel {
  public:
@@ -76,10 +75,8 @@ class SizeOp : public OpKernel {
 
   void Compute(OpKernelContext* ctx) override {
     OP_REQUIRES_VALUE(const auto resource, ctx, FindResource<TableResource>(ctx, ctx->input(0)));
-    Tensor* size = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, TensorShape({}), &size));
     OP_REQUIRES_VALUE(const int64_t rows, ctx, resource->table->Size());
-    size->scalar<int64_t>()() = rows;
+    OP_REQUIRES_OK(ctx, OutputScalar(ctx, 0, rows));
   }
 };
 

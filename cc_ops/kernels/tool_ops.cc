@@ -13,8 +13,10 @@
 #include "cc_ops/engine/estimate.h"
 #include "cc_ops/engine/mutex.h"
 #include "cc_ops/engine/saved_tables.h"
+#include "cc_ops/engine/ssd_key.h"
 #include "cc_ops/engine/verify.h"
 #include "cc_ops/kernels/inputs.h"
+#include "cc_ops/kernels/outputs.h"
 #include "cc_ops/kernels/resources.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
@@ -25,21 +27,7 @@ using tensorflow::DEVICE_CPU;
 using tensorflow::OpKernel;
 using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
-using tensorflow::ResourceHandle;
-using tensorflow::Tensor;
-using tensorflow::TensorShape;
 using tensorflow::tstring;
-
-template <typename T>
-absl::Status OutputVector(OpKernelContext* ctx, int index, const std::vector<T>& values) {
-  Tensor* output = nullptr;
-  const absl::Status status =
-      ctx->allocate_output(index, TensorShape({static_cast<int64_t>(values.size())}), &output);
-  if (!status.ok()) return status;
-  using Element = std::conditional_t<std::is_same_v<T, std::string>, tstring, T>;
-  std::copy(values.begin(), values.end(), output->flat<Element>().data());
-  return status;
-}
 
 absl::StatusOr<std::string> StringInput(OpKernelContext* ctx, int index, const char* name) {
   if (const absl::Status status = CheckRank(ctx->input(index), name, 0); !status.ok()) {
@@ -103,11 +91,8 @@ class VerifyBeginOp : public OpKernel {
   void Compute(OpKernelContext* ctx) override {
     OP_REQUIRES_VALUE(const std::string path, ctx, StringInput(ctx, 0, "path"));
     OP_REQUIRES_VALUE(const std::string save_id, ctx, StringInput(ctx, 1, "save_id"));
-    Tensor* handle = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, TensorShape({}), &handle));
-    // Counting references: its temporary files go with the last tensor of it.
-    handle->scalar<ResourceHandle>()() = ResourceHandle::MakeRefCountingHandle(
-        new VerifierResource(path, save_id), ctx->device()->name());
+    // With the verifier go its temporary files.
+    OP_REQUIRES_OK(ctx, OutputOwner(ctx, 0, new VerifierResource(path, save_id)));
   }
 };
 

@@ -119,33 +119,25 @@ def budgets(settings, vocabulary, dim):
         )
         whole.open(2**26 + vocabulary * ROW_BYTES * dim // 16, vocabulary)
         facts = processes["all in DRAM"].call("facts")
-        prefetches = processes["budget"].call("has_prefetch")
         for share in settings.shares:
             rows = int(vocabulary * share)
             part.open(rows * facts["dram_bytes_per_row"], rows)
             misses = part.settle()
-            for prefetch in [False] + [True] * prefetches:
-                if prefetch:
-                    processes["budget"].call("setup_fit", optimizer="adagrad", prefetch=True)
-                samples = _alternate(processes, settings)
-                name = f"fit, 1/{1 / share:.0f} of the rows in DRAM" + ", prefetch" * prefetch
-                result = Result.of(
-                    name,
-                    vocabulary,
-                    dim,
-                    samples,
-                    share=share,
-                    prefetch=prefetch,
-                    misses_per_step=misses,
-                    hit_rate=1 - misses / distinct,
-                    speed=samples.ratio("all in DRAM", "budget"),
-                    counters=processes["budget"].call("counters"),
-                )
-                if share == 0.1 and vocabulary >= 20_000_000:
-                    limit = 0.5 if prefetch else 0.35
-                    goal = Goal("of the speed of all in DRAM", result.facts["speed"], limit)
-                    result.goals = [goal]
-                yield result
+            samples = _alternate(processes, settings)
+            result = Result.of(
+                f"fit, 1/{1 / share:.0f} of the rows in DRAM",
+                vocabulary,
+                dim,
+                samples,
+                share=share,
+                misses_per_step=misses,
+                hit_rate=1 - misses / distinct,
+                speed=samples.ratio("all in DRAM", "budget"),
+                counters=processes["budget"].call("counters"),
+            )
+            if share == 0.1 and vocabulary >= 20_000_000:
+                result.goals = [Goal("of the speed of all in DRAM", result.facts["speed"], 0.35)]
+            yield result
             part.close()
 
 

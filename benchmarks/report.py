@@ -96,7 +96,7 @@ def _times(cases):
 def _budgets(cases):
     rows = [
         [
-            f"1/{1 / case['facts']['share']:.0f}" + ", prefetch" * case["facts"]["prefetch"],
+            f"1/{1 / case['facts']['share']:.0f}",
             f"{100 * case['facts']['hit_rate']:.1f}%",
             f"{case['facts']['misses_per_step']:,.0f}",
             *(f"{value:.1f}" for value in case["milliseconds"].values()),
@@ -126,13 +126,10 @@ def _plot_systems(cases, path):
 
 def _plot_budgets(cases, path):
     figure, axis = pyplot.subplots(figsize=(8, 4), layout="constrained")
-    for prefetch in sorted({case["facts"]["prefetch"] for case in cases}):
-        some = [case["facts"] for case in cases if case["facts"]["prefetch"] == prefetch]
-        shares = [f"1/{1 / facts['share']:.0f}" for facts in some]
-        label = "speed with prefetch" if prefetch else "speed"
-        axis.plot(shares, [facts["speed"] for facts in some], "o-", label=label)
-        if not prefetch:
-            axis.plot(shares, [facts["hit_rate"] for facts in some], "s--", label="hit rate")
+    facts = [case["facts"] for case in cases]
+    shares = [f"1/{1 / each['share']:.0f}" for each in facts]
+    axis.plot(shares, [each["speed"] for each in facts], "o-", label="speed")
+    axis.plot(shares, [each["hit_rate"] for each in facts], "s--", label="hit rate")
     axis.set(xlabel="rows in DRAM", ylim=(0, 1), title="fit, against all rows in DRAM")
     axis.legend()
     figure.savefig(path, dpi=100)

@@ -6,7 +6,7 @@ import tf_keras
 from tf_hps import _ops, checkpoint, initializers, keras3
 from tf_hps._inputs import any_int64, positive_int
 from tf_hps.anchor import anchor_of
-from tf_hps.model_inputs import refuse_float_ids
+from tf_hps.model_inputs import FLOAT_IDS_HINT, refuse_float_ids
 from tf_hps.store import check_store, default_store
 from tf_hps.strategy import check_strategy
 from tf_hps.table import Table
@@ -228,8 +228,7 @@ class HPSEmbedding(tf_keras.layers.Layer):
                 f"Layer '{self.name}' got ids of dtype {ids.dtype.name}; they must be int32 "
                 "or int64. Cast the data, ids.astype('int64'), before it gets into TensorFlow, "
                 'declare a model\'s input with Input(..., dtype="int64"), and compile the model '
-                "again. (tf_keras turns float64 into float32, which holds ids up to 2**24 only. "
-                "cast_ids=True accepts them.)"
+                f"again. {FLOAT_IDS_HINT}"
             )
         if self.combiner and ids.shape.rank == 0:
             raise ValueError(

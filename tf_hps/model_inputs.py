@@ -4,6 +4,11 @@ import tensorflow as tf
 import tf_keras
 from tf_keras.src.engine import base_layer_utils
 
+FLOAT_IDS_HINT = (
+    "(tf_keras turns float64 into float32, which holds ids up to 2**24 only. "
+    "cast_ids=True accepts them.)"
+)
+
 
 def source_inputs(layer):
     """Returns the symbolic model inputs that `layer` is computed from.
@@ -50,6 +55,5 @@ def refuse_float_ids(layer):
                 f"Layer '{layer.name}' got ids of dtype {dtype.name}, through the input "
                 f"'{declared._keras_history.layer.name}' of model '{model.name}'; they must be "
                 "int32 or int64. Cast the data, ids.astype('int64'), before it gets into the "
-                "model, and compile the model again. (tf_keras turns float64 into float32, which "
-                "holds ids up to 2**24 only. cast_ids=True accepts them.)"
+                f"model, and compile the model again. {FLOAT_IDS_HINT}"
             )

@@ -12,7 +12,7 @@ from tensorflow.python.trackable import base
 
 from tf_hps import _ops, initializers
 from tf_hps._inputs import any_int64, as_keys, as_values, flat_int64, positive_int
-from tf_hps.store import Store, _next_id, default_store, eager, load_config
+from tf_hps.store import _next_id, check_store, default_store, eager, load_config
 
 _STORE = "tf_hps_store"  # name of a table's child in a SavedModel
 
@@ -53,9 +53,8 @@ class Table(tf.saved_model.experimental.TrackableResource):
             raise ValueError(
                 f"name: expected a string of one character or more. Received: {name!r}"
             )
+        check_store(store)
         store = default_store() if store is None else store
-        if not isinstance(store, Store):
-            raise TypeError(f"store: expected a tf_hps.Store or None. Received: {store!r}")
         layout = {
             "dim": positive_int(dim, "dim"),
             "initializer": initializers.to_spec(initializer),

@@ -16,18 +16,6 @@ class TieredSystem(KerasSystem):
     def describe(self):
         return super().describe() | {"tf_hps": tf_hps.__version__}
 
-    def has_prefetch(self):
-        return hasattr(tf_hps, "prefetch")
-
-    def setup_fit(self, optimizer, prefetch=False):
-        """As that of other systems; `prefetch`: coming batches' rows are brought up early."""
-        super().setup_fit(optimizer)
-        self._prefetch = prefetch
-
-    def _next_batches(self, count):
-        batches = super()._next_batches(count)
-        return tf_hps.prefetch(batches, self._model) if self._prefetch else batches
-
     def populate(self, path, vocabulary, dim, optimizer, dram_bytes):
         """Makes a store of all rows with their state, and commits it."""
         self.vocabulary, self.dim = vocabulary, dim

@@ -115,9 +115,11 @@ TEST_F(StoreCrashTest, KilledStoresLeaveNoRubbish) {
   Open(20000);
   const int64_t commit = static_cast<int64_t>(StatOf("store/commit"));
   ASSERT_GT(commit, 0);
-  const std::vector<std::string> commits = *ListDirectory(path() + "/commits");
-  EXPECT_EQ(commits.size(), 1);
+  // Only whole ones. A process that died between its commit and removing the former one leaves
+  // both, and who only opens a store loses none.
+  EXPECT_EQ(ListDirectory(path() + "/commits")->size(), store_->Commits().size());
   TF_HPS_ASSERT_OK(store_->Close(true));
+  EXPECT_EQ(ListDirectory(path() + "/commits")->size(), 1);
   EXPECT_EQ(*ListDirectory(path()),
             (std::vector<std::string>{"CURRENT", "FORMAT", "LOCK", "commits"}));
 }

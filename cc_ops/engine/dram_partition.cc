@@ -209,14 +209,23 @@ void DramPartition::Clear() {
 }
 
 void DramPartition::ListDirty(std::vector<Position>* positions) const {
-  constexpr uint8_t kDirty = kRowOccupied | kRowDirty;
+  // First all that may be dirty, so that the rows can be fetched ahead.
+  const size_t begin = positions->size();
   for (size_t word = 0; word < dirty_.size(); ++word) {
     for (uint64_t bits = dirty_[word]; bits != 0; bits &= bits - 1) {
       const Position position = static_cast<Position>(word * 64 + __builtin_ctzll(bits));
-      if (position >= capacity()) return;
-      if ((HeaderOf(RowAt(position))->flags & kDirty) == kDirty) positions->push_back(position);
+      if (position < capacity()) positions->push_back(position);
     }
   }
+  constexpr size_t kAhead = 16;
+  constexpr uint8_t kDirty = kRowOccupied | kRowDirty;
+  size_t end = begin;
+  for (size_t i = begin; i < positions->size(); ++i) {
+    if (i + kAhead < positions->size()) PrefetchRow((*positions)[i + kAhead]);
+    const Position position = (*positions)[i];
+    if ((HeaderOf(RowAt(position))->flags & kDirty) == kDirty) (*positions)[end++] = position;
+  }
+  positions->resize(end);
 }
 
 void DramPartition::ForEach(absl::FunctionRef<void(Position position, char* row)> visit) {

@@ -42,8 +42,8 @@ absl::Status Rename(const std::string& from, const std::string& to);
 absl::Status SyncFile(const std::string& path);
 absl::Status SyncDirectory(const std::string& path);
 
-// Copies the first `bytes` bytes into a new file, in place of one that may be there, and syncs it.
-// DataLoss when the source is shorter.
+// Copies the first `bytes` bytes into a new file, in place of one that may be there. DataLoss when
+// the source is shorter.
 absl::Status CopyFile(const std::string& from, const std::string& to, int64_t bytes);
 
 // Hard-links, or copies where the file system cannot link (another device, no permission, too many

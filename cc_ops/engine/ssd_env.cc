@@ -1,16 +1,14 @@
 #include "cc_ops/engine/ssd_env.h"
 
 #include <fcntl.h>
-#include <pthread.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
-#include <deque>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "cc_ops/engine/background.h"
 #include "cc_ops/engine/file_fault.h"
 #include "cc_ops/engine/mutex.h"
 
@@ -73,9 +71,9 @@ class SilentLogger : public leveldb::Logger {
   void Logv(const char*, std::va_list) override {}
 };
 
-// Counts the bytes and says when it is closed. Once an operation has failed all others do: nobody
-// knows what the file holds, and LevelDB may go on to append to its manifest, behind half a record,
-// when a compaction ends after a flush has failed.
+// A file that LevelDB writes. Counts the bytes and says when it is closed. Once an operation has
+// failed all others do: nobody knows what the file holds, and LevelDB may go on to append to its
+// manifest, behind half a record, when a compaction ends after a flush has failed.
 class TrackedFile : public leveldb::WritableFile {
  public:
   // Made before the file is, so that no directory listing shows the file without this knowing of
@@ -87,38 +85,82 @@ class TrackedFile : public leveldb::WritableFile {
     open_->insert(path_);
   }
   ~TrackedFile() override {
-    delete file_;
+    if (fd_ >= 0) ::close(fd_);
     MutexLock lock(mu_);
     open_->erase(path_);
   }
 
-  leveldb::WritableFile** file() { return &file_; }
+  leveldb::Status Create() {
+    fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (fd_ < 0) return PosixError(path_, errno);
+    buffer_.reserve(kWriteBytes);
+    return leveldb::Status::OK();
+  }
 
   leveldb::Status Append(const leveldb::Slice& data) override {
     bytes_written_->fetch_add(static_cast<int64_t>(data.size()), std::memory_order_relaxed);
-    return Try(FileOp::kWrite, [&] { return file_->Append(data); });
+    return Try([&] {
+      if (buffer_.size() + data.size() <= kWriteBytes) {
+        buffer_.append(data.data(), data.size());
+        return leveldb::Status::OK();
+      }
+      const leveldb::Status status = WriteBuffer();
+      return status.ok() ? Write(data.data(), data.size()) : status;
+    });
   }
-  leveldb::Status Close() override { return file_->Close(); }
+
   leveldb::Status Flush() override {
-    return Try(FileOp::kWrite, [&] { return file_->Flush(); });
+    return Try([&] { return WriteBuffer(); });
   }
+
   leveldb::Status Sync() override { return Flush(); }  // see ssd_env.h
 
+  leveldb::Status Close() override {
+    const leveldb::Status status = Flush();
+#ifdef __linux__
+    // The disk begins now with what the next commit is to wait for.
+    if (status.ok()) ::sync_file_range(fd_, 0, 0, SYNC_FILE_RANGE_WRITE);
+#endif
+    const int closing = std::exchange(fd_, -1);
+    if (::close(closing) != 0 && status.ok()) return PosixError(path_, errno);
+    return status;
+  }
+
  private:
+  static constexpr size_t kWriteBytes = 64 << 10;
+
   template <typename Operation>
-  leveldb::Status Try(FileOp op, Operation operation) {
+  leveldb::Status Try(Operation operation) {
     if (failed_.ok()) {
-      const int fault = InjectedFault(op, path_);
+      const int fault = InjectedFault(FileOp::kWrite, path_);
       failed_ = fault != 0 ? PosixError(path_, fault) : operation();
     }
     return failed_;
   }
 
-  leveldb::WritableFile* file_ = nullptr;  // owned
+  leveldb::Status WriteBuffer() {
+    const leveldb::Status status = Write(buffer_.data(), buffer_.size());
+    buffer_.clear();
+    return status;
+  }
+
+  leveldb::Status Write(const char* data, size_t size) {
+    while (size > 0) {
+      const ssize_t written = ::write(fd_, data, size);
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) return PosixError(path_, errno);
+      data += written;
+      size -= static_cast<size_t>(written);
+    }
+    return leveldb::Status::OK();
+  }
+
   const std::string path_;
   Mutex* const mu_;
   std::set<std::string>* const open_;
   std::atomic<int64_t>* const bytes_written_;
+  int fd_ = -1;
+  std::string buffer_;
   leveldb::Status failed_;
 };
 
@@ -126,18 +168,7 @@ class TrackedFile : public leveldb::WritableFile {
 
 class SsdEnv::Impl : public leveldb::EnvWrapper {
  public:
-  Impl() : EnvWrapper(leveldb::Env::Default()), worker_([this] { Work(); }) {
-    pthread_setname_np(worker_.native_handle(), "tf_hps_compact");
-  }
-
-  ~Impl() override {
-    {
-      std::lock_guard<std::mutex> lock(queue_mu_);
-      stopping_ = true;
-    }
-    queue_changed_.notify_one();
-    worker_.join();
-  }
+  Impl() : EnvWrapper(leveldb::Env::Default()), background_("tf_hps_compact") {}
 
   leveldb::Status NewRandomAccessFile(const std::string& path,
                                       leveldb::RandomAccessFile** result) override {
@@ -159,7 +190,7 @@ class SsdEnv::Impl : public leveldb::EnvWrapper {
     *result = nullptr;
     TF_HPS_RETURN_IF_FAULT(FileOp::kCreate, path);
     auto tracked = std::make_unique<TrackedFile>(path, &mu_, &being_written_, &bytes_written_);
-    const leveldb::Status status = target()->NewWritableFile(path, tracked->file());
+    const leveldb::Status status = tracked->Create();
     if (status.ok()) *result = tracked.release();
     return status;
   }
@@ -210,11 +241,7 @@ class SsdEnv::Impl : public leveldb::EnvWrapper {
   }
 
   void Schedule(void (*function)(void*), void* arg) override {
-    {
-      std::lock_guard<std::mutex> lock(queue_mu_);
-      queue_.emplace_back(function, arg);
-    }
-    queue_changed_.notify_one();
+    background_.Schedule([function, arg] { function(arg); });
   }
 
   void HoldDeletions() {
@@ -232,18 +259,8 @@ class SsdEnv::Impl : public leveldb::EnvWrapper {
     for (const std::string& path : held) target()->RemoveFile(path);
   }
 
-  void HoldWork() {
-    std::lock_guard<std::mutex> lock(queue_mu_);
-    holding_work_ = true;
-  }
-
-  void ReleaseWork() {
-    {
-      std::lock_guard<std::mutex> lock(queue_mu_);
-      holding_work_ = false;
-    }
-    queue_changed_.notify_one();
-  }
+  void HoldWork() { background_.Hold(); }
+  void ReleaseWork() { background_.Release(); }
 
   std::set<std::string> FilesBeingWritten() {
     MutexLock lock(&mu_);
@@ -254,20 +271,6 @@ class SsdEnv::Impl : public leveldb::EnvWrapper {
   int64_t bytes_written() const { return bytes_written_.load(std::memory_order_relaxed); }
 
  private:
-  void Work() {
-    std::unique_lock<std::mutex> lock(queue_mu_);
-    for (;;) {
-      queue_changed_.wait(lock,
-                          [this] { return stopping_ || (!holding_work_ && !queue_.empty()); });
-      if (queue_.empty()) return;
-      const auto [function, arg] = queue_.front();
-      queue_.pop_front();
-      lock.unlock();
-      function(arg);
-      lock.lock();
-    }
-  }
-
   std::atomic<int64_t> bytes_read_{0};
   std::atomic<int64_t> bytes_written_{0};
 
@@ -276,12 +279,7 @@ class SsdEnv::Impl : public leveldb::EnvWrapper {
   std::vector<std::string> held_ ABSL_GUARDED_BY(mu_);
   std::set<std::string> being_written_ ABSL_GUARDED_BY(mu_);
 
-  std::mutex queue_mu_;
-  std::condition_variable queue_changed_;
-  std::deque<std::pair<void (*)(void*), void*>> queue_;
-  bool holding_work_ = false;
-  bool stopping_ = false;
-  std::thread worker_;  // last: uses the members above
+  Background background_;  // last: its work uses the members above
 };
 
 SsdEnv::SsdEnv() : impl_(std::make_unique<Impl>()) {}

@@ -155,6 +155,14 @@ absl::Status SsdInstance::SwitchBuffer() {
   return absl::OkStatus();
 }
 
+absl::Status SsdInstance::StartFlush() {
+  MutexLock lock(&write_mu_);
+  return Run([&] {
+    write_mu_.AssertHeld();
+    return SwitchBuffer();
+  });
+}
+
 absl::Status SsdInstance::Flush() {
   MutexLock lock(&write_mu_);
   return Run([&] {

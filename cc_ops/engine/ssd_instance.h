@@ -77,6 +77,8 @@ class SsdInstance {
 
   // Puts all that was written so far into files.
   absl::Status Flush();
+  // Half of that: starts to put it into a file, once the file that was started before is there.
+  absl::Status StartFlush();
 
   // Rewrites the files without what was overwritten or removed.
   absl::Status Compact();

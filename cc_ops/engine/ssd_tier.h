@@ -52,7 +52,7 @@ class SsdTier {
     uint64_t checksum = 0;  // of those bytes, unless it is immutable: LevelDB checks these itself
   };
 
-  // Links or copies a file of a tier into a snapshot.
+  // Links or copies a file of a tier into a snapshot. Not synced.
   static absl::Status SaveFile(const File& file, const std::string& from, const std::string& to);
 
   // Links or copies a snapshot's file to where a tier is to be opened. DataLoss, naming `from`,

@@ -149,6 +149,7 @@ absl::Status Store::Close(bool commit) {
   }
   tables_.clear();
   context_->ssd.reset();
+  removals_.Wait();
   // Before the lock goes: another process may open the store at once.
   const absl::Status removed = RemoveTree(temporary_ ? path() : LiveDirectory());
   lock_.reset();

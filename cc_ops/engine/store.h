@@ -27,6 +27,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "cc_ops/engine/background.h"
 #include "cc_ops/engine/file_util.h"
 #include "cc_ops/engine/mutex.h"
 #include "cc_ops/engine/snapshot.h"
@@ -148,12 +149,14 @@ class Store {
   absl::Status LinkFiles(const std::string& directory, Snapshot* snapshot)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
   // Makes durable those linked files that no earlier commit did.
-  absl::Status SyncFiles(const std::string& directory, const Snapshot& snapshot)
+  absl::Status SyncFiles(const std::string& directory, const Snapshot& snapshot,
+                         ParallelFor parallel_for) ABSL_EXCLUSIVE_LOCKS_REQUIRED(files_mu_);
+  absl::StatusOr<int64_t> PublishCommit(const std::string& directory, const Snapshot& snapshot,
+                                        ParallelFor parallel_for)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(files_mu_);
-  absl::StatusOr<int64_t> PublishCommit(const std::string& directory, const Snapshot& snapshot)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(files_mu_);
-  // Removes all but the last `count` commits, and what is left of those that did not come about.
+  // Takes a commit away. Its files go in the background.
   absl::Status RemoveCommit(int64_t number);
+  // Removes all but the last `count` commits, and what is left of those that did not come about.
   void RetainCommits(int64_t count);
   std::string CommitDirectory(int64_t number) const;
   std::string LiveDirectory() const;
@@ -191,6 +194,9 @@ class Store {
   // Changed only in exclusive mode.
   std::map<std::string, std::shared_ptr<TieredTable>> tables_ ABSL_GUARDED_BY(context_->gate);
   std::vector<std::weak_ptr<TableExport>> exports_ ABSL_GUARDED_BY(context_->gate);
+
+  // Removes the files of former commits: freeing what they take on disk takes its time.
+  Background removals_{"tf_hps_remove"};
 };
 
 }  // namespace tf_hps

@@ -31,8 +31,8 @@ std::string ParentDirectory(const std::string& path) {
   return parent.empty() ? "." : parent;
 }
 
-// Links or copies the files of a snapshot from `directory`, and writes the manifest that lists
-// them.
+// Links or copies the files of a snapshot from `directory`, syncs them, and writes the manifest
+// that lists them.
 absl::Status WriteFlatFiles(const Snapshot& snapshot, const std::string& directory,
                             const std::string& prefix, const std::string& save_id) {
   if (static_cast<int64_t>(snapshot.files.size()) >= kMaxCheckpointFiles) {
@@ -41,9 +41,9 @@ absl::Status WriteFlatFiles(const Snapshot& snapshot, const std::string& directo
   }
   for (size_t i = 0; i < snapshot.files.size(); ++i) {
     const SsdTier::File& file = snapshot.files[i];
-    TF_HPS_RETURN_IF_ERROR(
-        SsdTier::SaveFile(file, SsdTier::FilePath(directory, file),
-                          FlatPath(prefix, save_id, static_cast<int64_t>(i) + 1)));
+    const std::string path = FlatPath(prefix, save_id, static_cast<int64_t>(i) + 1);
+    TF_HPS_RETURN_IF_ERROR(SsdTier::SaveFile(file, SsdTier::FilePath(directory, file), path));
+    TF_HPS_RETURN_IF_ERROR(SyncFile(path));
   }
   TF_HPS_RETURN_IF_ERROR(WriteFileAtomically(FlatPath(prefix, save_id, 0), snapshot.ToText()));
   return SyncDirectory(ParentDirectory(prefix));
@@ -111,7 +111,6 @@ absl::Status Store::Save(const std::string& prefix, const std::string& save_id,
     TF_HPS_RETURN_IF_ERROR(LinkFiles(scratch, &snapshot));
   }
   // From here on rows may change again: the linked files do not.
-  TF_HPS_RETURN_IF_ERROR(SyncFiles(scratch, snapshot));
   TF_HPS_RETURN_IF_ERROR(CreateDirectories(ParentDirectory(prefix)));
   const absl::Status status = has_other_tables ? SaveCopies(prefix, save_id, scratch, &snapshot)
                                                : WriteFlatFiles(snapshot, scratch, prefix, save_id);
@@ -140,9 +139,6 @@ absl::Status Store::SaveCopies(const std::string& prefix, const std::string& sav
     return SsdTier::SaveFile(file, SsdTier::FilePath(scratch, file),
                              SsdTier::FilePath(linked, file));
   }));
-  for (const SsdTier::File& file : snapshot->files) {
-    TF_HPS_RETURN_IF_ERROR(SyncFile(SsdTier::FilePath(linked, file)));
-  }
   return WriteFlatFiles(*snapshot, linked, prefix, save_id);
 }
 

@@ -156,7 +156,11 @@ absl::Status Store::RemoveCommit(int64_t number) {
   const std::string directory = CommitDirectory(number);
   TF_HPS_RETURN_IF_ERROR(RemoveTree(ManifestPath(path(), number)));
   TF_HPS_RETURN_IF_ERROR(SyncDirectory(directory));
-  return RemoveTree(directory);
+  // Out of the way at once, as the next commit may need the name.
+  const std::string removed = NewLiveDirectory("removed");
+  TF_HPS_RETURN_IF_ERROR(Rename(directory, removed));
+  removals_.Schedule([removed] { RemoveTree(removed).IgnoreError(); });
+  return absl::OkStatus();
 }
 
 void Store::RetainCommits(int64_t count) {
@@ -201,7 +205,7 @@ absl::StatusOr<int64_t> Store::Commit(ParallelFor parallel_for) {
     snapshot = DescribeTables();
     TF_HPS_RETURN_IF_ERROR(LinkFiles(directory, &snapshot));
   }
-  return PublishCommit(directory, snapshot);
+  return PublishCommit(directory, snapshot, parallel_for);
 }
 
 absl::Status Store::LinkFiles(const std::string& directory, Snapshot* snapshot) {
@@ -216,24 +220,25 @@ absl::Status Store::LinkFiles(const std::string& directory, Snapshot* snapshot) 
   });
 }
 
-absl::Status Store::SyncFiles(const std::string& directory, const Snapshot& snapshot) {
+absl::Status Store::SyncFiles(const std::string& directory, const Snapshot& snapshot,
+                              ParallelFor parallel_for) {
   std::set<std::string> synced;
+  std::vector<std::string> paths;
   for (const SsdTier::File& file : snapshot.files) {
-    if (!file.immutable) continue;  // copied, and synced by that
     const std::string name = SsdTier::FilePath("", file);
-    if (synced_files_.count(name) == 0) {
-      TF_HPS_RETURN_IF_ERROR(SyncFile(SsdTier::FilePath(directory, file)));
-    }
-    synced.insert(name);
+    if (synced_files_.count(name) == 0) paths.push_back(SsdTier::FilePath(directory, file));
+    if (file.immutable) synced.insert(name);
   }
+  TF_HPS_RETURN_IF_ERROR(ParallelForStatus(parallel_for, static_cast<int64_t>(paths.size()),
+                                           [&](int64_t i) { return SyncFile(paths[i]); }));
   synced_files_ = std::move(synced);
   return absl::OkStatus();
 }
 
-absl::StatusOr<int64_t> Store::PublishCommit(const std::string& directory,
-                                             const Snapshot& snapshot) {
+absl::StatusOr<int64_t> Store::PublishCommit(const std::string& directory, const Snapshot& snapshot,
+                                             ParallelFor parallel_for) {
   const int64_t number = last_commit_ + 1;
-  TF_HPS_RETURN_IF_ERROR(SyncFiles(directory, snapshot));
+  TF_HPS_RETURN_IF_ERROR(SyncFiles(directory, snapshot, parallel_for));
   for (int i = 0; i < snapshot.instances; ++i) {
     TF_HPS_RETURN_IF_ERROR(SyncDirectory(SsdTier::InstanceDirectory(directory, i)));
   }

@@ -17,22 +17,34 @@ constexpr size_t kWriteBatchRows = 4096;
 
 absl::Status TieredTable::WriteRows(int64_t p,
                                     absl::Span<const DramPartition::Position> positions) {
-  Partition& partition = partitions_[p];
+  DramPartition& rows = *partitions_[p].rows;
   const int instance = InstanceOf(p);
+  // In ascending order: then LevelDB's buffer takes neighbors one after the other.
+  struct KeyedRow {
+    int64_t key;
+    char* row;
+  };
+  std::vector<KeyedRow> sorted;
+  sorted.reserve(positions.size());
+  for (const DramPartition::Position position : positions) {
+    char* row = rows.RowAt(position);
+    sorted.push_back({HeaderOf(row)->key, row});
+  }
+  std::sort(sorted.begin(), sorted.end(),
+            [](const KeyedRow& x, const KeyedRow& y) { return x.key < y.key; });
   std::string encoded;
-  for (size_t begin = 0; begin < positions.size(); begin += kWriteBatchRows) {
-    const auto chunk = positions.subspan(begin, kWriteBatchRows);
+  for (size_t begin = 0; begin < sorted.size(); begin += kWriteBatchRows) {
+    const auto chunk = absl::MakeConstSpan(sorted).subspan(begin, kWriteBatchRows);
     SsdTier::Batch batch;
-    for (const DramPartition::Position position : chunk) {
-      const char* row = partition.rows->RowAt(position);
+    for (const KeyedRow& keyed : chunk) {
       encoded.clear();
-      EncodeRow(layout_, state_epoch_, row, &encoded);
-      batch.Put(id_, HeaderOf(row)->key, encoded);
+      EncodeRow(layout_, state_epoch_, keyed.row, &encoded);
+      batch.Put(id_, keyed.key, encoded);
     }
     TF_HPS_RETURN_IF_ERROR(context_->ssd->Write(instance, &batch));
     int64_t first_writes = 0;
-    for (const DramPartition::Position position : chunk) {
-      RowHeader* header = HeaderOf(partition.rows->RowAt(position));
+    for (const KeyedRow& keyed : chunk) {
+      RowHeader* header = HeaderOf(keyed.row);
       if (!(header->flags & kRowOnSsd)) ++first_writes;
       header->flags = (header->flags | kRowOnSsd) & ~kRowDirty;
     }
@@ -113,7 +125,7 @@ void TieredTable::TrimIfIdle() {
 }
 
 absl::Status TieredTable::FlushDirty(ParallelFor parallel_for) {
-  return ParallelForStatus(parallel_for, partition_count_, [&](int64_t p) -> absl::Status {
+  return ForEachPartition(parallel_for, [&](int64_t p) -> absl::Status {
     context_->gate.AssertShared();
     std::vector<DramPartition::Position> dirty;
     partitions_[p].rows->ListDirty(&dirty);

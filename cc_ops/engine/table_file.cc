@@ -21,14 +21,15 @@ Int LoadLittleEndian(const char* p) {
   return value;
 }
 
-// Takes a varint off the front of *data.
+// Takes a varint off the front of *data. Not one with more bytes than it needs: LevelDB writes
+// none, so a bit has been flipped, even if the value is the same.
 bool TakeVarint(absl::string_view* data, uint64_t* value) {
   *value = 0;
   for (int shift = 0; shift < 64 && !data->empty(); shift += 7) {
     const auto byte = static_cast<uint8_t>(data->front());
     data->remove_prefix(1);
     *value |= static_cast<uint64_t>(byte & 0x7f) << shift;
-    if (byte < 0x80) return true;
+    if (byte < 0x80) return byte != 0 || shift == 0;
   }
   return false;
 }

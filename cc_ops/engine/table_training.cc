@@ -112,7 +112,7 @@ absl::Status TieredTable::Modify(absl::Span<const int64_t> keys, bool remember,
     MutexLock training(&training_mu_);
     last_lookup_.reset();
     auto batch = std::make_unique<Batch>(keys, partition_count_, parallel_for);
-    const absl::Status status = ParallelForStatus(parallel_for, partition_count_, [&](int64_t p) {
+    const absl::Status status = ForEachPartition(parallel_for, [&](int64_t p) {
       context_->gate.AssertShared();
       return Prepare(p, batch.get());
     });
@@ -182,7 +182,7 @@ absl::Status TieredTable::Remove(absl::Span<const int64_t> keys, ParallelFor par
   TF_HPS_RETURN_IF_ERROR(CheckOpen());
   MutexLock training(&training_mu_);
   const KeyBatch batch(keys, static_cast<uint32_t>(partition_count_), parallel_for);
-  return ParallelForStatus(parallel_for, partition_count_, [&](int64_t p) {
+  return ForEachPartition(parallel_for, [&](int64_t p) {
     context_->gate.AssertShared();
     return RemovePartition(batch, p);
   });

@@ -161,7 +161,10 @@ absl::Status TieredTable::ApplySteps(absl::Span<const std::unique_ptr<Step>> ste
   };
   std::vector<Part> parts;
   for (const auto& step : steps) {
-    for (int64_t p = 0; p < step->table->partition_count_; ++p) parts.push_back({step.get(), p});
+    step->table->AssertGateShared();
+    for (int64_t i = 0; i < step->table->partition_count_; ++i) {
+      parts.push_back({step.get(), step->table->PartitionAt(i)});
+    }
   }
   const int64_t count = static_cast<int64_t>(parts.size());
   if (steps.size() == 1) {

@@ -99,6 +99,19 @@ int TieredTable::InstanceOf(int64_t p) const {
   return static_cast<int>(p * context_->ssd->instances() / partition_count_);
 }
 
+int64_t TieredTable::PartitionAt(int64_t i) const {
+  const int64_t instances = context_->ssd->instances();
+  return i % instances * (partition_count_ / instances) + i / instances;
+}
+
+absl::Status TieredTable::ForEachPartition(ParallelFor parallel_for,
+                                           absl::FunctionRef<absl::Status(int64_t p)> task) const {
+  return ParallelForStatus(parallel_for, partition_count_, [&](int64_t i) {
+    context_->gate.AssertShared();
+    return task(PartitionAt(i));
+  });
+}
+
 uint32_t TieredTable::IdleSteps(const char* row) const {
   // A reader may meet a row of the step that is being applied, whose number the table does not have
   // yet.

@@ -217,6 +217,13 @@ class TieredTable {
   void ApplyRule(int64_t p, Step* step, const Rule& rule)
       ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
 
+  // The i-th partition in an order in which neighbors belong to different LevelDB instances, so
+  // that those who go through it in parallel do not wait for each other.
+  int64_t PartitionAt(int64_t i) const ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
+  // Runs task(p) for all partitions and returns one of their errors, if any failed.
+  absl::Status ForEachPartition(ParallelFor parallel_for,
+                                absl::FunctionRef<absl::Status(int64_t p)> task) const
+      ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
   int InstanceOf(int64_t p) const ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
   uint32_t IdleSteps(const char* row) const;
 

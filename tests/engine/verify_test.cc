@@ -168,7 +168,7 @@ TEST_F(VerifyTest, ItGoesOnWhenTheCommitIsRemovedMeanwhile) {
   EXPECT_EQ(verifier.rows(), 3700);
 }
 
-// Every byte of the end, where indexes and footer are, and many of the rows.
+// Every bit of the footer, every byte of the end, where the indexes are, and many of the rows.
 TEST_F(VerifyTest, FlippedBytesOfATableFileAreFound) {
   for (const std::string& file : Files(".ldb")) {
     const std::string sound = *ReadFile(file);
@@ -176,6 +176,9 @@ TEST_F(VerifyTest, FlippedBytesOfATableFileAreFound) {
     for (size_t i = 0; i < sound.size(); i += i + 1000 < sound.size() ? 23 : 1) {
       ASSERT_FALSE(TableFileDamage(Flipped(sound, 8 * i + i % 8)).empty())
           << file << ", byte " << i;
+    }
+    for (size_t bit = 8 * (sound.size() - 48); bit < 8 * sound.size(); ++bit) {
+      ASSERT_FALSE(TableFileDamage(Flipped(sound, bit)).empty()) << file << ", bit " << bit;
     }
     ExpectFound(file, Flipped(sound, 4 * sound.size()));
   }

@@ -28,6 +28,7 @@ flags.DEFINE_bool("peers", False, "run the peers too; `make bench-peers` makes t
 flags.DEFINE_list("cases", "memory,fit,columns,budgets,growth", "which kinds of cases to run")
 flags.DEFINE_list("vocabularies", None, "numbers of rows of the cases in memory, for those of size")
 flags.DEFINE_list("dims", None, "lengths of a row of the cases in memory, for those of size")
+flags.DEFINE_list("shares", None, "shares of rows in DRAM of the budget cases, for those of size")
 flags.DEFINE_integer("rounds", None, "turns of each system, at least 5", lower_bound=5)
 flags.DEFINE_bool("report", False, "write docs/benchmarks/ too")
 flags.DEFINE_string("output", str(BUILD / "bench"), "where results.json goes")
@@ -90,6 +91,8 @@ def settings_of_flags(log):
         settings.vocabularies = tuple(map(int, FLAGS.vocabularies))
     if FLAGS.dims:
         settings.dims = tuple(map(int, FLAGS.dims))
+    if FLAGS.shares:
+        settings.shares = tuple(map(float, FLAGS.shares))
     settings.rounds = FLAGS.rounds or settings.rounds
     settings.peers = PEERS if FLAGS.peers else ()
     for peer in settings.peers:

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -241,7 +242,19 @@ class SsdEnv::Impl : public leveldb::EnvWrapper {
   }
 
   void Schedule(void (*function)(void*), void* arg) override {
-    background_.Schedule([function, arg] { function(arg); });
+    background_.Schedule([this, function, arg] { RunOrPark({function, arg}); });
+  }
+
+  void RunWorkWhen(std::function<bool()> due) { due_ = std::move(due); }
+
+  void ReconsiderWork() {
+    std::optional<Work> work;
+    {
+      MutexLock lock(&mu_);
+      ++reconsidered_;
+      work.swap(parked_);
+    }
+    if (work) Schedule(work->function, work->arg);
   }
 
   void HoldDeletions() {
@@ -271,13 +284,37 @@ class SsdEnv::Impl : public leveldb::EnvWrapper {
   int64_t bytes_written() const { return bytes_written_.load(std::memory_order_relaxed); }
 
  private:
+  struct Work {
+    void (*function)(void*);
+    void* arg;
+  };
+
+  // LevelDB schedules no further work before this has run.
+  void RunOrPark(Work work) {
+    for (;;) {
+      int64_t reconsidered;
+      {
+        MutexLock lock(&mu_);
+        reconsidered = reconsidered_;
+      }
+      if (due_ == nullptr || due_()) return work.function(work.arg);
+      MutexLock lock(&mu_);
+      if (reconsidered != reconsidered_) continue;
+      parked_ = work;
+      return;
+    }
+  }
+
   std::atomic<int64_t> bytes_read_{0};
   std::atomic<int64_t> bytes_written_{0};
+  std::function<bool()> due_;
 
   Mutex mu_;
   bool holding_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<std::string> held_ ABSL_GUARDED_BY(mu_);
   std::set<std::string> being_written_ ABSL_GUARDED_BY(mu_);
+  std::optional<Work> parked_ ABSL_GUARDED_BY(mu_);
+  int64_t reconsidered_ ABSL_GUARDED_BY(mu_) = 0;
 
   Background background_;  // last: its work uses the members above
 };
@@ -289,6 +326,8 @@ void SsdEnv::HoldDeletions() { impl_->HoldDeletions(); }
 void SsdEnv::ReleaseDeletions() { impl_->ReleaseDeletions(); }
 void SsdEnv::HoldWork() { impl_->HoldWork(); }
 void SsdEnv::ReleaseWork() { impl_->ReleaseWork(); }
+void SsdEnv::RunWorkWhen(std::function<bool()> due) { impl_->RunWorkWhen(std::move(due)); }
+void SsdEnv::ReconsiderWork() { impl_->ReconsiderWork(); }
 std::set<std::string> SsdEnv::FilesBeingWritten() const { return impl_->FilesBeingWritten(); }
 int64_t SsdEnv::bytes_read() const { return impl_->bytes_read(); }
 int64_t SsdEnv::bytes_written() const { return impl_->bytes_written(); }

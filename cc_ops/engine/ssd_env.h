@@ -14,6 +14,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -39,6 +40,12 @@ class SsdEnv {
   // Between the two, LevelDB's background work waits.
   void HoldWork();
   void ReleaseWork();
+
+  // LevelDB's background work runs only when `due`, which the background thread asks, says so. Work
+  // that was not due is looked at again when there is more of it, and at ReconsiderWork(). To be
+  // set before LevelDB is opened.
+  void RunWorkWhen(std::function<bool()> due);
+  void ReconsiderWork();
 
   // Paths of the files that are open for writing now.
   std::set<std::string> FilesBeingWritten() const;

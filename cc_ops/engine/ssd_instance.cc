@@ -1,5 +1,8 @@
 #include "cc_ops/engine/ssd_instance.h"
 
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
 #include <thread>
 #include <unordered_set>
 #include <utility>
@@ -7,6 +10,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "cc_ops/engine/file_util.h"
 #include "cc_ops/engine/status_macros.h"
 
@@ -16,6 +20,20 @@ namespace {
 constexpr size_t kMaxFileBytes = 32 << 20;
 // What an entry takes in LevelDB's write buffer besides its key and value.
 constexpr int64_t kEntryOverhead = 40;
+
+// LevelDB's own limits, which are no options.
+constexpr int kLevel0Files = 4;
+constexpr double kLevel1MiB = 10;
+constexpr double kLevelGrowth = 10;
+
+// Whether a line of LevelDB's "leveldb.stats" tells of a level that has outgrown its size.
+bool LevelIsTooLarge(const std::string& line) {
+  int level, files;
+  double mib;  // rounded
+  if (std::sscanf(line.c_str(), "%d %d %lf", &level, &files, &mib) != 3) return false;
+  return level == 0 ? files >= kLevel0Files
+                    : mib > kLevel1MiB * std::pow(kLevelGrowth, level - 1) + 0.5;
+}
 
 leveldb::ReadOptions CheckedRead() {
   leveldb::ReadOptions options;
@@ -50,7 +68,9 @@ SsdInstance::SsdInstance(const std::string& directory, const Options& options)
     : directory_(directory),
       options_(options),
       filter_(leveldb::NewBloomFilterPolicy(kSsdBloomBitsPerKey)),
-      cache_(leveldb::NewLRUCache(static_cast<size_t>(options.block_cache_bytes))) {}
+      cache_(leveldb::NewLRUCache(static_cast<size_t>(options.block_cache_bytes))) {
+  env_.RunWorkWhen([this] { return WorkIsDue(); });
+}
 
 SsdInstance::~SsdInstance() {
   MutexLock lock(&write_mu_);
@@ -73,8 +93,8 @@ absl::StatusOr<std::shared_ptr<leveldb::DB>> SsdInstance::OpenDatabase() {
   options.paranoid_checks = true;
   options.env = env_.env();
   // Out of reach: SwitchBuffer() decides when a buffer is full, so as to know what LevelDB has in
-  // files.
-  options.write_buffer_size = static_cast<size_t>(4 * options_.write_buffer_bytes);
+  // files, and what work waits.
+  options.write_buffer_size = 1 << 30;
   options.max_open_files = options_.max_open_files;
   options.block_cache = cache_.get();
   options.block_size = kSsdBlockBytes;
@@ -86,9 +106,19 @@ absl::StatusOr<std::shared_ptr<leveldb::DB>> SsdInstance::OpenDatabase() {
   return std::shared_ptr<leveldb::DB>(db);
 }
 
+bool SsdInstance::WorkIsDue() {
+  if (work_waiters_ > 0 || buffer_waits_.exchange(false)) return true;
+  const std::shared_ptr<leveldb::DB> database = db();
+  std::string stats;
+  if (database == nullptr || !database->GetProperty("leveldb.stats", &stats)) return true;
+  const std::vector<std::string> lines = absl::StrSplit(stats, '\n');
+  return std::any_of(lines.begin(), lines.end(), LevelIsTooLarge);
+}
+
 void SsdInstance::Publish(std::shared_ptr<leveldb::DB> database) {
   MutexLock lock(&db_mu_);
   db_ = std::move(database);
+  --work_waiters_;
 }
 
 std::shared_ptr<leveldb::DB> SsdInstance::db() {
@@ -149,6 +179,9 @@ absl::Status SsdInstance::SwitchBuffer() {
   const leveldb::Status status = db()->Write(leveldb::WriteOptions(), nullptr);
   if (!status.ok()) stuck_ = true;
   TF_HPS_RETURN_IF_ERROR(ToStatus(status, "write buffered rows to"));
+  // LevelDB writes the buffer before it does anything else.
+  buffer_waits_ = true;
+  env_.ReconsiderWork();
   flushing_keys_ = std::move(filling_keys_);
   filling_keys_.clear();
   filling_bytes_ = 0;
@@ -177,6 +210,9 @@ absl::Status SsdInstance::FlushLocked() {
 }
 
 absl::Status SsdInstance::Compact() {
+  ++work_waiters_;
+  env_.ReconsiderWork();
+  const auto done = absl::MakeCleanup([this] { --work_waiters_; });
   absl::Status status;
   for (int tries = 0; tries < 2; ++tries) {
     TF_HPS_RETURN_IF_ERROR(Flush());
@@ -242,6 +278,8 @@ void SsdInstance::CloseDatabase() {
     MutexLock lock(&db_mu_);
     closing = std::move(db_);
   }
+  ++work_waiters_;  // LevelDB waits for its work when it is closed
+  env_.ReconsiderWork();
   // Lookups under way, or a cursor that goes away just now, hold it for a moment more.
   while (closing.use_count() > 1) std::this_thread::yield();
 }

@@ -120,6 +120,47 @@ TEST_F(SsdInstanceTest, ABatchIsWrittenWhole) {
   EXPECT_TRUE(writes.empty());
 }
 
+// LevelDB would compact the upper file after a hundred reads that had to look below it.
+TEST_F(SsdInstanceTest, ReadsCauseNoCompaction) {
+  TF_HPS_ASSERT_OK(Put(0, 5000, std::string(100, 'a')));
+  TF_HPS_ASSERT_OK(instance_->Compact());
+  for (int i = 0; i < 5000; i += 100) TF_HPS_ASSERT_OK(Put(i, i + 1, "b"));
+  TF_HPS_ASSERT_OK(instance_->Flush());
+  const int64_t written = instance_->env()->bytes_written();
+  for (int i = 0; i < 5000; ++i) ASSERT_EQ(Get(i)->size(), i % 100 == 0 ? 1u : 100u);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_LT(instance_->env()->bytes_written(), written + 1000);  // a note on the flush, no file
+  TF_HPS_ASSERT_OK(instance_->Flush());                          // with other work waiting
+  TF_HPS_ASSERT_OK(instance_->Compact());
+  EXPECT_GT(instance_->env()->bytes_written(), written);
+  EXPECT_EQ(Get(4900)->size(), 1u);
+}
+
+TEST_F(SsdInstanceTest, ALevelThatIsFullIsCompacted) {
+  const auto files = [&](int level) {
+    std::string value;
+    const absl::Status status = instance_->Read("ask", [&](leveldb::DB* db) {
+      db->GetProperty("leveldb.num-files-at-level" + std::to_string(level), &value);
+      return leveldb::Status::OK();
+    });
+    return status.ok() ? std::stoi(value) : -1;
+  };
+  for (int round = 0; round < 20; ++round) {
+    TF_HPS_ASSERT_OK(Put(0, 2000, std::string(100, static_cast<char>('a' + round))));
+    TF_HPS_ASSERT_OK(instance_->Flush());
+  }
+  EXPECT_TRUE(Eventually([&] { return files(0) < 4; })) << files(0);
+  EXPECT_EQ((*Get(0))[0], 'a' + 19);
+  const int64_t written = instance_->env()->bytes_written();
+  TF_HPS_ASSERT_OK(Put(0, 200000, std::string(200, 'z')));  // more than level 1 is to hold
+  for (int i = 0; i < 4; ++i) {
+    TF_HPS_ASSERT_OK(Put(200000 + i, 200001 + i, "z"));
+    TF_HPS_ASSERT_OK(instance_->Flush());
+  }
+  EXPECT_TRUE(Eventually([&] { return files(2) > 0 && files(0) < 4; }));
+  EXPECT_GT(instance_->env()->bytes_written(), written + (40 << 20));
+}
+
 TEST_F(SsdInstanceTest, FlushedRowsAreThereAfterReopening) {
   TF_HPS_ASSERT_OK(Put(0, 10, "flushed"));
   TF_HPS_ASSERT_OK(instance_->Flush());

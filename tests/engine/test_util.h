@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -84,6 +85,16 @@ inline std::map<int64_t, ExportedRow> ExportAll(Store* store, TieredTable* table
                             {part.state.begin() + i * state, part.state.begin() + (i + 1) * state}};
     }
   }
+}
+
+// Whether `condition` comes true within ten seconds: for what happens in the background.
+inline bool Eventually(absl::FunctionRef<bool()> condition) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
 }
 
 // The value of one counter of Store::Stats(); fails the test when there is none.

@@ -102,7 +102,7 @@ def test_a_reopened_store_says_how_far_its_rows_are_trained(tmp_path):
 
 MEMORY = """
 import resource
-rows, dim, budget, folder = 400_000, 16, 5 << 20, sys.argv[1]
+rows, dim, budget, folder = 1_200_000, 16, 5 << 20, sys.argv[1]
 key = lambda i: (i.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)).astype(np.int64)
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 def work(store, rows):
@@ -130,7 +130,7 @@ print(peak() - base)
 
 
 def test_memory_stays_within_the_budget_and_the_stated_overhead(tmp_path):
-    rows, budget = 400_000, 5 << 20  # the rows' dram size is some twelve budgets
+    rows, budget = 1_200_000, 5 << 20  # of some 95 bytes in dram: twenty budgets
     grown = int(fresh.run(MEMORY, tmp_path).split()[-1])
     # docs/design.md: write buffers, block caches, indexes and filters of files, a batch's rows.
     overhead = (2 << 20) + rows * 3 + (24 << 20)

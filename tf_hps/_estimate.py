@@ -24,7 +24,7 @@ class Estimate:
       dram_rows: how many of the rows the budget holds, an int.
       dram_bytes: what these take of it, an int.
       ssd_bytes: what all rows take, an int.
-      overhead_bytes: memory besides the budget, an int: LevelDB's write buffers, block caches,
+      overhead_bytes: memory besides the budget, an int: LevelDB's write buffers,
         indexes and bloom filters.
     """
 

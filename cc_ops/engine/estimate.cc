@@ -17,9 +17,10 @@ namespace {
 // LevelDB appends a sequence number and a type to each key, and begins an entry with three lengths.
 constexpr double kSequenceBytes = 8;
 constexpr double kLengthBytes = 4;
-constexpr double kRestartBytes = 4.0 / 16;  // one offset every 16 entries
-constexpr double kBlockTrailerBytes = 9;    // number of restarts, type, checksum
-constexpr double kHandleBytes = 12;         // in the index: lengths, offset, size, restart
+constexpr double kRestartBytes = 4.0 / 16;   // one offset every 16 entries
+constexpr double kBlockTrailerBytes = 9;     // number of restarts, type, checksum
+constexpr double kHandleBytes = 12;          // in the index: lengths, offset, size, restart
+constexpr double kReaderBytesPerBlock = 16;  // see TableReader::Block
 
 // Of a key's 12 bytes those that LevelDB leaves out because the key before has them too: the table
 // id, and as many as `rows` keys spread over all int64 have in common.
@@ -44,6 +45,9 @@ absl::StatusOr<Estimate> EstimateBytes(int64_t rows, int dim, const std::string&
   const double rows_per_block = std::ceil(kSsdBlockBytes / entry_bytes);
   const double index_bytes = (key_bytes + kHandleBytes) / rows_per_block;
 
+  // Of a file's index and filters there are LevelDB's, when it compacts the file, and its reader's.
+  const double memory_bytes = index_bytes + kReaderBytesPerBlock / rows_per_block + 2 * bloom_bytes;
+
   Estimate estimate;
   estimate.dram_bytes_per_row =
       static_cast<double>(layout.row_bytes()) + DramPartition::IndexBytesPerRow();
@@ -58,9 +62,8 @@ absl::StatusOr<Estimate> EstimateBytes(int64_t rows, int dim, const std::string&
   estimate.ssd_bytes = static_cast<double>(rows) * estimate.ssd_bytes_per_row;
   const SsdOptions ssd = SsdOptionsFor(
       dram_bytes >= 0 ? dram_bytes : static_cast<int64_t>(estimate.dram_bytes), 0, instances);
-  estimate.overhead_bytes =
-      instances * static_cast<double>(2 * ssd.write_buffer_bytes + ssd.block_cache_bytes) +
-      static_cast<double>(rows) * (bloom_bytes + index_bytes);
+  estimate.overhead_bytes = 2.0 * instances * static_cast<double>(ssd.write_buffer_bytes) +
+                            static_cast<double>(rows) * memory_bytes;
   return estimate;
 }
 

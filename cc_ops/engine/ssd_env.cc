@@ -11,6 +11,7 @@
 
 #include "cc_ops/engine/background.h"
 #include "cc_ops/engine/file_fault.h"
+#include "cc_ops/engine/level_files.h"
 #include "cc_ops/engine/mutex.h"
 
 namespace tf_hps {
@@ -165,6 +166,34 @@ class TrackedFile : public leveldb::WritableFile {
   leveldb::Status failed_;
 };
 
+// LevelDB's MANIFEST: who reads rows learns of its files when LevelDB has noted them, which is when
+// it syncs.
+class ManifestFile : public TrackedFile {
+ public:
+  using Published = std::function<void(std::shared_ptr<const LevelFiles>)>;
+
+  template <typename... Args>
+  explicit ManifestFile(Published published, Args&&... args)
+      : TrackedFile(std::forward<Args>(args)...), published_(std::move(published)) {}
+
+  leveldb::Status Append(const leveldb::Slice& data) override {
+    const leveldb::Status status = TrackedFile::Append(data);
+    if (status.ok() && understood_) understood_ = reader_.Append({data.data(), data.size()});
+    return status;
+  }
+
+  leveldb::Status Sync() override {
+    const leveldb::Status status = TrackedFile::Sync();
+    if (status.ok()) published_(understood_ ? reader_.files() : nullptr);
+    return status;
+  }
+
+ private:
+  const Published published_;
+  ManifestReader reader_;
+  bool understood_ = true;
+};
+
 }  // namespace
 
 class SsdEnv::Impl : public leveldb::EnvWrapper {
@@ -190,7 +219,17 @@ class SsdEnv::Impl : public leveldb::EnvWrapper {
     }
     *result = nullptr;
     TF_HPS_RETURN_IF_FAULT(FileOp::kCreate, path);
-    auto tracked = std::make_unique<TrackedFile>(path, &mu_, &being_written_, &bytes_written_);
+    std::unique_ptr<TrackedFile> tracked;
+    if (path.find("/MANIFEST-") != path.npos) {
+      const auto published = [this](std::shared_ptr<const LevelFiles> files) {
+        MutexLock lock(&mu_);
+        files_ = std::move(files);
+      };
+      tracked =
+          std::make_unique<ManifestFile>(published, path, &mu_, &being_written_, &bytes_written_);
+    } else {
+      tracked = std::make_unique<TrackedFile>(path, &mu_, &being_written_, &bytes_written_);
+    }
     const leveldb::Status status = tracked->Create();
     if (status.ok()) *result = tracked.release();
     return status;
@@ -280,6 +319,12 @@ class SsdEnv::Impl : public leveldb::EnvWrapper {
     return being_written_;
   }
 
+  std::shared_ptr<const LevelFiles> files() {
+    MutexLock lock(&mu_);
+    return files_;
+  }
+
+  std::atomic<int64_t>* read_counter() { return &bytes_read_; }
   int64_t bytes_read() const { return bytes_read_.load(std::memory_order_relaxed); }
   int64_t bytes_written() const { return bytes_written_.load(std::memory_order_relaxed); }
 
@@ -313,6 +358,7 @@ class SsdEnv::Impl : public leveldb::EnvWrapper {
   bool holding_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<std::string> held_ ABSL_GUARDED_BY(mu_);
   std::set<std::string> being_written_ ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<const LevelFiles> files_ ABSL_GUARDED_BY(mu_);
   std::optional<Work> parked_ ABSL_GUARDED_BY(mu_);
   int64_t reconsidered_ ABSL_GUARDED_BY(mu_) = 0;
 
@@ -329,6 +375,8 @@ void SsdEnv::ReleaseWork() { impl_->ReleaseWork(); }
 void SsdEnv::RunWorkWhen(std::function<bool()> due) { impl_->RunWorkWhen(std::move(due)); }
 void SsdEnv::ReconsiderWork() { impl_->ReconsiderWork(); }
 std::set<std::string> SsdEnv::FilesBeingWritten() const { return impl_->FilesBeingWritten(); }
+std::shared_ptr<const LevelFiles> SsdEnv::files() const { return impl_->files(); }
+std::atomic<int64_t>* SsdEnv::read_counter() { return impl_->read_counter(); }
 int64_t SsdEnv::bytes_read() const { return impl_->bytes_read(); }
 int64_t SsdEnv::bytes_written() const { return impl_->bytes_written(); }
 

@@ -23,6 +23,8 @@
 
 namespace tf_hps {
 
+struct LevelFiles;
+
 // Thread-safe. Must outlive the leveldb::DB that uses env().
 class SsdEnv {
  public:
@@ -47,9 +49,15 @@ class SsdEnv {
   void RunWorkWhen(std::function<bool()> due);
   void ReconsiderWork();
 
+  // The table files that make up the database, as LevelDB's MANIFEST has it. Null before LevelDB
+  // has written one, and when it has a key that is none of ours.
+  std::shared_ptr<const LevelFiles> files() const;
+
   // Paths of the files that are open for writing now.
   std::set<std::string> FilesBeingWritten() const;
 
+  // Of LevelDB, and of who reads its files.
+  std::atomic<int64_t>* read_counter();
   int64_t bytes_read() const;
   int64_t bytes_written() const;
 

@@ -4,12 +4,12 @@
 #include <cmath>
 #include <cstdio>
 #include <thread>
-#include <unordered_set>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "cc_ops/engine/file_util.h"
 #include "cc_ops/engine/status_macros.h"
@@ -17,13 +17,19 @@
 namespace tf_hps {
 namespace {
 
-constexpr size_t kMaxFileBytes = 32 << 20;
+// Of a table file: small ones make short compactions, but a commit has to link each of them.
+constexpr int64_t kMinFileBytes = 8 << 20;
+constexpr int64_t kMaxFileBytes = 256 << 20;
+constexpr int64_t kFilesWanted = 256;
 // What an entry takes in LevelDB's write buffer besides its key and value.
 constexpr int64_t kEntryOverhead = 40;
 
-// LevelDB's own limits, which are no options.
-constexpr int kLevel0Files = 4;
-constexpr double kLevel1MiB = 10;
+// When a level has outgrown its size. LevelDB's own limits, which are no options, are 4 files in
+// level 0 and 10 MiB in level 1; but compactions that begin later merge more at a time (4 bytes
+// written for each byte of a row instead of 9, measured at 10 million rows), and to look into more
+// files costs little with bloom filters. At 12 files in level 0 LevelDB lets writers wait.
+constexpr int kLevel0Files = 8;
+constexpr double kLevel1MiB = 80;
 constexpr double kLevelGrowth = 10;
 
 // Whether a line of LevelDB's "leveldb.stats" tells of a level that has outgrown its size.
@@ -31,8 +37,20 @@ bool LevelIsTooLarge(const std::string& line) {
   int level, files;
   double mib;  // rounded
   if (std::sscanf(line.c_str(), "%d %d %lf", &level, &files, &mib) != 3) return false;
-  return level == 0 ? files >= kLevel0Files
-                    : mib > kLevel1MiB * std::pow(kLevelGrowth, level - 1) + 0.5;
+  return level == 0 ? files >= kLevel0Files : mib > kLevel1MiB * std::pow(kLevelGrowth, level - 1);
+}
+
+// Of all table files in a directory, as far as they can be seen.
+int64_t TableBytes(const std::string& directory) {
+  int64_t bytes = 0;
+  const absl::StatusOr<std::vector<std::string>> names = ListDirectory(directory);
+  if (!names.ok()) return 0;
+  for (const std::string& name : *names) {
+    if (!absl::EndsWith(name, ".ldb")) continue;
+    const absl::StatusOr<int64_t> size = FileSize(JoinPath(directory, name));
+    if (size.ok()) bytes += *size;
+  }
+  return bytes;
 }
 
 leveldb::ReadOptions CheckedRead() {
@@ -43,18 +61,22 @@ leveldb::ReadOptions CheckedRead() {
 
 }  // namespace
 
-void SsdWrites::Remember(absl::string_view key, size_t value_bytes) {
-  keys_.emplace_back(key);
-  bytes_ += static_cast<int64_t>(key.size() + value_bytes) + kEntryOverhead;
+void SsdWrites::Remember(const SsdKey& key, size_t value_bytes) {
+  keys_.push_back(key);
+  bytes_ += static_cast<int64_t>(kSsdKeyBytes + value_bytes) + kEntryOverhead;
 }
 
-void SsdWrites::Put(absl::string_view key, absl::string_view value) {
-  batch_.Put(leveldb::Slice(key.data(), key.size()), leveldb::Slice(value.data(), value.size()));
+void SsdWrites::Put(const SsdKey& key, absl::string_view value) {
+  char entry[kSsdKeyBytes];
+  WriteSsdKey(key.table_id, key.key, entry);
+  batch_.Put(leveldb::Slice(entry, kSsdKeyBytes), leveldb::Slice(value.data(), value.size()));
   Remember(key, value.size());
 }
 
-void SsdWrites::Remove(absl::string_view key) {
-  batch_.Delete(leveldb::Slice(key.data(), key.size()));
+void SsdWrites::Remove(const SsdKey& key) {
+  char entry[kSsdKeyBytes];
+  WriteSsdKey(key.table_id, key.key, entry);
+  batch_.Delete(leveldb::Slice(entry, kSsdKeyBytes));
   Remember(key, 0);
 }
 
@@ -68,7 +90,7 @@ SsdInstance::SsdInstance(const std::string& directory, const Options& options)
     : directory_(directory),
       options_(options),
       filter_(leveldb::NewBloomFilterPolicy(kSsdBloomBitsPerKey)),
-      cache_(leveldb::NewLRUCache(static_cast<size_t>(options.block_cache_bytes))) {
+      cache_(leveldb::NewLRUCache(0)) {
   env_.RunWorkWhen([this] { return WorkIsDue(); });
 }
 
@@ -83,7 +105,7 @@ absl::StatusOr<std::unique_ptr<SsdInstance>> SsdInstance::Open(const std::string
   auto instance = std::unique_ptr<SsdInstance>(new SsdInstance(directory, options));
   MutexLock lock(&instance->write_mu_);
   TF_HPS_ASSIGN_OR_RETURN(std::shared_ptr<leveldb::DB> opened, instance->OpenDatabase());
-  instance->Publish(std::move(opened));
+  instance->Publish(std::move(opened), SsdWrites());
   return instance;
 }
 
@@ -95,10 +117,11 @@ absl::StatusOr<std::shared_ptr<leveldb::DB>> SsdInstance::OpenDatabase() {
   // Out of reach: SwitchBuffer() decides when a buffer is full, so as to know what LevelDB has in
   // files, and what work waits.
   options.write_buffer_size = 1 << 30;
-  options.max_open_files = options_.max_open_files;
+  options.max_open_files = 0;  // as few as it can do with: it only compacts and scans
   options.block_cache = cache_.get();
   options.block_size = kSsdBlockBytes;
-  options.max_file_size = kMaxFileBytes;
+  options.max_file_size = static_cast<size_t>(
+      std::clamp(TableBytes(directory_) / kFilesWanted, kMinFileBytes, kMaxFileBytes));
   options.compression = leveldb::kNoCompression;
   options.filter_policy = filter_.get();
   leveldb::DB* db = nullptr;
@@ -115,9 +138,11 @@ bool SsdInstance::WorkIsDue() {
   return std::any_of(lines.begin(), lines.end(), LevelIsTooLarge);
 }
 
-void SsdInstance::Publish(std::shared_ptr<leveldb::DB> database) {
+void SsdInstance::Publish(std::shared_ptr<leveldb::DB> database, const SsdWrites& buffered) {
   MutexLock lock(&db_mu_);
   db_ = std::move(database);
+  filling_keys_ = KeySet(buffered.keys_.begin(), buffered.keys_.end());
+  flushing_keys_.clear();
   --work_waiters_;
 }
 
@@ -140,15 +165,117 @@ absl::Status SsdInstance::ToStatus(const leveldb::Status& status, absl::string_v
   return absl::UnavailableError(message);
 }
 
-absl::Status SsdInstance::Read(absl::string_view action,
-                               absl::FunctionRef<leveldb::Status(leveldb::DB* db)> read) {
+absl::StatusOr<std::shared_ptr<leveldb::DB>> SsdInstance::OpenedDatabase() {
   std::shared_ptr<leveldb::DB> database = db();
   if (database == nullptr) {
     MutexLock lock(&write_mu_);
     if (stuck_) TF_HPS_RETURN_IF_ERROR(Reopen());
     database = db();
   }
+  return database;
+}
+
+absl::Status SsdInstance::Read(absl::string_view action,
+                               absl::FunctionRef<leveldb::Status(leveldb::DB* db)> read) {
+  TF_HPS_ASSIGN_OR_RETURN(const std::shared_ptr<leveldb::DB> database, OpenedDatabase());
   return ToStatus(read(database.get()), action);
+}
+
+absl::Status SsdInstance::Get(
+    absl::Span<const SsdKey> keys,
+    absl::FunctionRef<absl::Status(int64_t i, absl::string_view value)> found) {
+  std::vector<bool> done(keys.size());
+  const auto once = [&](int64_t i, bool removed, absl::string_view value) -> absl::Status {
+    if (done[i]) return absl::OkStatus();  // by an attempt that lost a file to a compaction
+    done[i] = true;
+    return removed ? absl::OkStatus() : found(i, value);
+  };
+  for (std::shared_ptr<const LevelFiles> former;;) {
+    TF_HPS_ASSIGN_OR_RETURN(std::shared_ptr<leveldb::DB> database, OpenedDatabase());
+    std::shared_ptr<const LevelFiles> files;
+    std::vector<int32_t> in_memory, on_disk;
+    {
+      MutexLock lock(&db_mu_);
+      if (db_ == nullptr) continue;
+      database = db_;
+      files = env_.files();
+      for (size_t i = 0; i < keys.size(); ++i) {
+        const bool buffered = filling_keys_.contains(keys[i]) || flushing_keys_.contains(keys[i]);
+        (buffered ? &in_memory : &on_disk)->push_back(static_cast<int32_t>(i));
+      }
+    }
+    if (files == nullptr) {
+      return absl::DataLossError(absl::StrCat(directory_, " has keys that are none of tf_hps's"));
+    }
+    for (const int32_t i : in_memory) {
+      std::string value;
+      const leveldb::Status status =
+          database->Get(CheckedRead(), EncodeSsdKey(keys[i].table_id, keys[i].key), &value);
+      if (!status.ok() && !status.IsNotFound()) return ToStatus(status, "read a row from");
+      TF_HPS_RETURN_IF_ERROR(once(i, status.IsNotFound(), value));
+    }
+    database.reset();
+    const absl::Status status = FindInFiles(*files, keys, std::move(on_disk), once);
+    // A file that LevelDB does not have any more either has been compacted into others.
+    if (!absl::IsNotFound(status) || files == former) return status;
+    former = files;
+  }
+}
+
+absl::Status SsdInstance::FindInFiles(const LevelFiles& files, absl::Span<const SsdKey> keys,
+                                      std::vector<int32_t> wanted, EntryFound found) {
+  for (int level = 0; level < kLdbLevels && !wanted.empty(); ++level) {
+    const absl::Span<const std::shared_ptr<const LevelFile>> of_level = files.levels[level];
+    const size_t step = level == 0 ? 1 : of_level.size();  // those of level 0 overlap
+    for (size_t i = 0; i < of_level.size() && !wanted.empty(); i += step) {
+      TF_HPS_RETURN_IF_ERROR(FindInLevel(of_level.subspan(i, step), keys, found, &wanted));
+    }
+  }
+  CloseUnusedReaders(files);
+  return absl::OkStatus();
+}
+
+absl::Status SsdInstance::FindInLevel(absl::Span<const std::shared_ptr<const LevelFile>> files,
+                                      absl::Span<const SsdKey> keys, EntryFound found,
+                                      std::vector<int32_t>* wanted) {
+  const TableReadContext context = {filter_.get(), env_.read_counter()};
+  const int64_t now = read_clock_.fetch_add(1, std::memory_order_relaxed);
+  std::vector<int32_t> missing;
+  std::vector<TableReader::Deferred> deferred;
+  auto rest = wanted->begin();
+  for (const auto& file : files) {
+    const auto begin =
+        std::lower_bound(rest, wanted->end(), file->smallest,
+                         [&](int32_t i, const SsdKey& key) { return keys[i] < key; });
+    const auto end = std::upper_bound(begin, wanted->end(), file->largest,
+                                      [&](const SsdKey& key, int32_t i) { return key < keys[i]; });
+    missing.insert(missing.end(), rest, begin);
+    rest = end;
+    if (begin == end) continue;
+    const std::string path = JoinPath(directory_, absl::StrFormat("%06d.ldb", file->number));
+    TF_HPS_ASSIGN_OR_RETURN(const auto reader, file->slot.Get(path, file->bytes, context));
+    file->slot.last_use.store(now, std::memory_order_relaxed);
+    const absl::Span<const int32_t> in_file(&*begin, static_cast<size_t>(end - begin));
+    TF_HPS_RETURN_IF_ERROR(reader->Find(keys, in_file, found, &missing, &deferred));
+  }
+  missing.insert(missing.end(), rest, wanted->end());
+  TF_HPS_RETURN_IF_ERROR(TableReader::Finish(deferred, keys, found, &missing));
+  std::sort(missing.begin(), missing.end());
+  *wanted = std::move(missing);
+  return absl::OkStatus();
+}
+
+void SsdInstance::CloseUnusedReaders(const LevelFiles& files) {
+  std::vector<std::pair<int64_t, const LevelFile*>> open;
+  for (const auto& level : files.levels) {
+    for (const auto& file : level) {
+      if (file->slot.is_open()) open.emplace_back(file->slot.last_use, file.get());
+    }
+  }
+  if (open.size() <= static_cast<size_t>(options_.max_open_files)) return;
+  const auto kept = open.end() - options_.max_open_files;
+  std::nth_element(open.begin(), kept, open.end());
+  for (auto it = open.begin(); it != kept; ++it) it->second->slot.Close();
 }
 
 absl::Status SsdInstance::Write(SsdWrites* writes) {
@@ -169,7 +296,8 @@ absl::Status SsdInstance::WriteLocked(SsdWrites* writes) {
 }
 
 void SsdInstance::NoteWritten(const SsdWrites& writes) {
-  filling_keys_.insert(filling_keys_.end(), writes.keys_.begin(), writes.keys_.end());
+  MutexLock lock(&db_mu_);
+  filling_keys_.insert(writes.keys_.begin(), writes.keys_.end());
   filling_bytes_ += writes.bytes_;
 }
 
@@ -182,9 +310,10 @@ absl::Status SsdInstance::SwitchBuffer() {
   // LevelDB writes the buffer before it does anything else.
   buffer_waits_ = true;
   env_.ReconsiderWork();
-  flushing_keys_ = std::move(filling_keys_);
-  filling_keys_.clear();
   filling_bytes_ = 0;
+  MutexLock lock(&db_mu_);
+  flushing_keys_.clear();
+  flushing_keys_.swap(filling_keys_);
   return absl::OkStatus();
 }
 
@@ -263,11 +392,10 @@ absl::Status SsdInstance::Reopen() {
   // In one batch: before another one LevelDB might wait for its background work.
   TF_HPS_RETURN_IF_ERROR(
       ToStatus(opened->Write(leveldb::WriteOptions(), &salvaged_.batch_), "write rows to"));
-  filling_bytes_ = 0;
-  NoteWritten(salvaged_);
-  salvaged_.Clear();
   // Only now that it has all rows may lookups see it.
-  Publish(std::move(opened));
+  Publish(std::move(opened), salvaged_);
+  filling_bytes_ = salvaged_.bytes_;
+  salvaged_.Clear();
   stuck_ = false;
   return absl::OkStatus();
 }
@@ -292,12 +420,17 @@ absl::Status SsdInstance::Salvage() {
                      "goes on. End it and try again"));
   }
   const std::shared_ptr<leveldb::DB> database = db();
-  std::unordered_set<std::string> keys(filling_keys_.begin(), filling_keys_.end());
-  keys.insert(flushing_keys_.begin(), flushing_keys_.end());
+  KeySet keys;
+  {
+    MutexLock lock(&db_mu_);
+    keys = filling_keys_;
+    keys.insert(flushing_keys_.begin(), flushing_keys_.end());
+  }
   SsdWrites rows;
   std::string value;
-  for (const std::string& key : keys) {
-    const leveldb::Status status = database->Get(CheckedRead(), key, &value);
+  for (const SsdKey& key : keys) {
+    const leveldb::Status status =
+        database->Get(CheckedRead(), EncodeSsdKey(key.table_id, key.key), &value);
     if (status.ok()) {
       rows.Put(key, value);
     } else if (status.IsNotFound()) {
@@ -307,8 +440,6 @@ absl::Status SsdInstance::Salvage() {
     }
   }
   salvaged_ = std::move(rows);
-  filling_keys_.clear();
-  flushing_keys_.clear();
   return absl::OkStatus();
 }
 

@@ -16,10 +16,13 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "cc_ops/engine/level_files.h"
 #include "cc_ops/engine/mutex.h"
 #include "cc_ops/engine/ssd_env.h"
 #include "leveldb/cache.h"
@@ -30,28 +33,29 @@
 namespace tf_hps {
 
 inline constexpr int kSsdBloomBitsPerKey = 10;
-inline constexpr size_t kSsdBlockBytes = 4096;
+inline constexpr size_t kSsdBlockBytes = 2048;
 
-// LevelDB also compacts files through which many a Get had to look further, which keeps it busy for
-// good where reads are spread over all rows: 25 times what was written instead of 4, measured at 10
-// million rows. With bloom filters nobody gains from it. So its work runs only when there is a
-// buffer to be written or a level has outgrown its size.
+// Rows are read from LevelDB's files directly (table_reader.h), those that are still in its memory
+// aside. LevelDB's own Get costs twice as much, and it compacts files through which many a Get had
+// to look further, which keeps it busy for good where reads are spread over all rows: 25 times what
+// was written instead of 4, measured at 10 million rows. For the same reason LevelDB's background
+// work runs only when there is a buffer to be written or a level has outgrown its size.
 
 // Entries to be written to an instance together.
 class SsdWrites {
  public:
-  void Put(absl::string_view key, absl::string_view value);
-  void Remove(absl::string_view key);
+  void Put(const SsdKey& key, absl::string_view value);
+  void Remove(const SsdKey& key);
   void Clear();
   bool empty() const { return keys_.empty(); }
   int64_t entries() const { return static_cast<int64_t>(keys_.size()); }
 
  private:
   friend class SsdInstance;
-  void Remember(absl::string_view key, size_t value_bytes);
+  void Remember(const SsdKey& key, size_t value_bytes);
 
   leveldb::WriteBatch batch_;
-  std::vector<std::string> keys_;
+  std::vector<SsdKey> keys_;
   int64_t bytes_ = 0;  // in LevelDB's write buffer
 };
 
@@ -60,8 +64,7 @@ class SsdInstance {
  public:
   struct Options {
     int64_t write_buffer_bytes;
-    int64_t block_cache_bytes;
-    int max_open_files;
+    int max_open_files;  // for reading rows
   };
 
   static absl::StatusOr<std::unique_ptr<SsdInstance>> Open(const std::string& directory,
@@ -76,6 +79,10 @@ class SsdInstance {
   // Calls read(db) while the database stays open. `read` says what LevelDB said.
   absl::Status Read(absl::string_view action,
                     absl::FunctionRef<leveldb::Status(leveldb::DB* db)> read);
+
+  // Calls found(i, value) for those of `keys`, which ascend, that have a value.
+  absl::Status Get(absl::Span<const SsdKey> keys,
+                   absl::FunctionRef<absl::Status(int64_t i, absl::string_view value)> found);
 
   // Writes all of the batch or nothing.
   absl::Status Write(SsdWrites* writes);
@@ -109,11 +116,15 @@ class SsdInstance {
   absl::Status ToStatus(const leveldb::Status& status, absl::string_view action) const;
 
  private:
+  using KeySet = absl::flat_hash_set<SsdKey>;
+
   SsdInstance(const std::string& directory, const Options& options);
   absl::StatusOr<std::shared_ptr<leveldb::DB>> OpenDatabase();
   // Whether LevelDB's background work is worth doing now. The background thread asks.
   bool WorkIsDue();
-  void Publish(std::shared_ptr<leveldb::DB> database) ABSL_LOCKS_EXCLUDED(db_mu_);
+  // Lets readers have it. `buffered` is what its memory holds.
+  void Publish(std::shared_ptr<leveldb::DB> database, const SsdWrites& buffered)
+      ABSL_LOCKS_EXCLUDED(db_mu_);
   // Waits for whoever uses the database: no cursor may stay.
   void CloseDatabase() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
   // Calls `write`, which may find that LevelDB is stuck: then recovers, and calls it again.
@@ -128,17 +139,22 @@ class SsdInstance {
   absl::Status WriteLocked(SsdWrites* writes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
   void NoteWritten(const SsdWrites& writes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
   std::shared_ptr<leveldb::DB> db() ABSL_LOCKS_EXCLUDED(db_mu_);
+  // db(), opened anew if it is stuck.
+  absl::StatusOr<std::shared_ptr<leveldb::DB>> OpenedDatabase() ABSL_LOCKS_EXCLUDED(write_mu_);
+  absl::Status FindInFiles(const LevelFiles& files, absl::Span<const SsdKey> keys,
+                           std::vector<int32_t> wanted, EntryFound found);
+  absl::Status FindInLevel(absl::Span<const std::shared_ptr<const LevelFile>> files,
+                           absl::Span<const SsdKey> keys, EntryFound found,
+                           std::vector<int32_t>* wanted);
+  void CloseUnusedReaders(const LevelFiles& files);
 
   const std::string directory_;
   const Options options_;
   SsdEnv env_;
   const std::unique_ptr<const leveldb::FilterPolicy> filter_;
-  const std::unique_ptr<leveldb::Cache> cache_;
+  const std::unique_ptr<leveldb::Cache> cache_;  // of nothing: LevelDB only compacts and scans
 
   Mutex write_mu_;  // one writer at a time
-  // Keys of rows that may be in memory only: in the buffer being filled, and in the one before.
-  std::vector<std::string> filling_keys_ ABSL_GUARDED_BY(write_mu_);
-  std::vector<std::string> flushing_keys_ ABSL_GUARDED_BY(write_mu_);
   int64_t filling_bytes_ ABSL_GUARDED_BY(write_mu_) = 0;
   SsdWrites salvaged_ ABSL_GUARDED_BY(write_mu_);
   bool stuck_ ABSL_GUARDED_BY(write_mu_) = false;
@@ -150,6 +166,11 @@ class SsdInstance {
 
   Mutex db_mu_;  // after write_mu_
   std::shared_ptr<leveldb::DB> db_ ABSL_GUARDED_BY(db_mu_);
+  // Keys of rows that may be in LevelDB's memory only: in the buffer being filled, and in the one
+  // before. They change under write_mu_ too.
+  KeySet filling_keys_ ABSL_GUARDED_BY(db_mu_);
+  KeySet flushing_keys_ ABSL_GUARDED_BY(db_mu_);
+  std::atomic<int64_t> read_clock_{0};
 };
 
 }  // namespace tf_hps

@@ -1,5 +1,7 @@
 #include "cc_ops/engine/ssd_tier.h"
 
+#include <algorithm>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -9,7 +11,6 @@
 #include "absl/strings/strip.h"
 #include "cc_ops/engine/file_util.h"
 #include "cc_ops/engine/key_hash.h"
-#include "cc_ops/engine/ssd_key.h"
 #include "cc_ops/engine/stable_hash.h"
 #include "cc_ops/engine/status_macros.h"
 
@@ -51,30 +52,17 @@ absl::Status SsdTier::RestoreFile(const File& file, const std::string& from,
   return SaveFile(file, from, to);
 }
 
-std::string EncodeSsdKey(uint32_t table_id, int64_t key) {
-  std::string encoded(kSsdKeyBytes, '\0');
-  WriteSsdKey(table_id, key, encoded.data());
-  return encoded;
-}
-
 void SsdTier::Batch::Put(uint32_t table_id, int64_t key, absl::string_view row) {
-  char entry[kSsdKeyBytes];
-  WriteSsdKey(table_id, key, entry);
-  writes_.Put(absl::string_view(entry, kSsdKeyBytes), row);
+  writes_.Put({table_id, key}, row);
 }
 
-void SsdTier::Batch::Remove(uint32_t table_id, int64_t key) {
-  char entry[kSsdKeyBytes];
-  WriteSsdKey(table_id, key, entry);
-  writes_.Remove(absl::string_view(entry, kSsdKeyBytes));
-}
+void SsdTier::Batch::Remove(uint32_t table_id, int64_t key) { writes_.Remove({table_id, key}); }
 
 absl::StatusOr<std::unique_ptr<SsdTier>> SsdTier::Open(const std::string& directory,
                                                        const SsdOptions& options) {
   auto tier = std::unique_ptr<SsdTier>(new SsdTier);
   tier->directory_ = directory;
   const SsdInstance::Options instance_options = {options.write_buffer_bytes,
-                                                 options.block_cache_bytes,
                                                  options.max_open_files / options.instances};
   for (int i = 0; i < options.instances; ++i) {
     TF_HPS_ASSIGN_OR_RETURN(tier->instances_.emplace_back(),
@@ -93,21 +81,18 @@ std::string SsdTier::FilePath(const std::string& directory, const File& file) {
 
 absl::Status SsdTier::Get(int instance, uint32_t table_id, absl::Span<const int64_t> keys,
                           absl::FunctionRef<absl::Status(int64_t i, absl::string_view row)> found) {
-  leveldb::ReadOptions options;
-  options.verify_checksums = true;
-  char entry[kSsdKeyBytes];
-  std::string value;
-  bool present = false;
-  for (size_t i = 0; i < keys.size(); ++i) {
-    WriteSsdKey(table_id, keys[i], entry);
-    TF_HPS_RETURN_IF_ERROR(instances_[instance]->Read("read a row from", [&](leveldb::DB* db) {
-      const leveldb::Status status = db->Get(options, leveldb::Slice(entry, kSsdKeyBytes), &value);
-      present = status.ok();
-      return status.IsNotFound() ? leveldb::Status::OK() : status;
-    }));
-    if (present) TF_HPS_RETURN_IF_ERROR(found(static_cast<int64_t>(i), value));
+  std::vector<SsdKey> entries;
+  entries.reserve(keys.size());
+  for (const int64_t key : keys) entries.push_back({table_id, key});
+  if (std::is_sorted(entries.begin(), entries.end())) {
+    return instances_[instance]->Get(entries, found);
   }
-  return absl::OkStatus();
+  std::vector<int64_t> order(keys.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](int64_t x, int64_t y) { return keys[x] < keys[y]; });
+  for (size_t i = 0; i < order.size(); ++i) entries[i].key = keys[order[i]];
+  return instances_[instance]->Get(
+      entries, [&](int64_t i, absl::string_view row) { return found(order[i], row); });
 }
 
 absl::Status SsdTier::Write(int instance, Batch* batch) {

@@ -21,6 +21,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "cc_ops/engine/ssd_instance.h"
+#include "cc_ops/engine/ssd_key.h"
 
 namespace tf_hps {
 
@@ -30,14 +31,9 @@ struct SsdOptions {
   int instances = 2;
   // Bytes of each instance's write buffer. Up to two of them are in memory at a time.
   int64_t write_buffer_bytes = 4 << 20;
-  // Bytes of decompressed blocks that each instance keeps. Small: the dram tier is the cache.
-  int64_t block_cache_bytes = 1 << 20;
   // Open files of all instances together.
   int max_open_files = 512;
 };
-
-// Where a row's entry lies; 12 bytes.
-std::string EncodeSsdKey(uint32_t table_id, int64_t key);
 
 // Thread-safe, except that Open and destruction are one thread's. Errors name the instance's
 // directory.
@@ -117,8 +113,8 @@ class SsdTier {
   static std::string FilePath(const std::string& directory, const File& file);
   static std::string InstanceDirectory(const std::string& directory, int instance);
 
-  // Looks up keys, which should be in ascending order, and calls found(i, row) for those that are
-  // there.
+  // Looks up keys, none of them twice and best in ascending order, and calls found(i, row) for
+  // those that are there.
   absl::Status Get(int instance, uint32_t table_id, absl::Span<const int64_t> keys,
                    absl::FunctionRef<absl::Status(int64_t i, absl::string_view row)> found);
 

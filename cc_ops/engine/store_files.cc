@@ -80,8 +80,6 @@ SsdOptions SsdOptionsFor(int64_t dram_bytes, int64_t write_buffer_bytes, int ins
   options.write_buffer_bytes =
       std::clamp<int64_t>(dram_bytes / (16 * instances), 256 << 10, 32 << 20);
   if (write_buffer_bytes > 0) options.write_buffer_bytes = write_buffer_bytes;
-  options.block_cache_bytes =
-      std::clamp<int64_t>(dram_bytes / (64 * instances), 128 << 10, 8 << 20);
   return options;
 }
 

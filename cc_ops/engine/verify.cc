@@ -251,7 +251,7 @@ std::string Verifier::AboutSource(absl::string_view message) const {
 
 void Verifier::OpenInstance(int instance) {
   if (damaged_instances_.count(instance) > 0) return;
-  constexpr SsdInstance::Options kOptions = {1 << 20, 1 << 20, 100};
+  constexpr SsdInstance::Options kOptions = {1 << 20, 100};
   const auto open = [&]() -> absl::Status {
     TF_HPS_ASSIGN_OR_RETURN(
         instance_, SsdInstance::Open(SsdTier::InstanceDirectory(staging_, instance), kOptions));

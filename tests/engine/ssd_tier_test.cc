@@ -26,7 +26,6 @@ class SsdTierTest : public testing::Test {
   SsdTierTest() {
     options_.instances = 4;
     options_.write_buffer_bytes = 16 << 10;
-    options_.block_cache_bytes = 0;
   }
 
   void Open() { tier_ = OpenAt(directory_ / "tier"); }

@@ -99,12 +99,16 @@ class VerifyTest : public StoreFixture {
   void WriteBehind(int instance, const std::vector<std::pair<std::string, std::string>>& entries) {
     const std::string directory = SsdTier::InstanceDirectory(commit_, instance);
     {
-      auto opened = SsdInstance::Open(directory, {1 << 20, 1 << 20, 100});
-      ASSERT_TRUE(opened.ok()) << opened.status();
-      SsdWrites writes;
-      for (const auto& [key, value] : entries) writes.Put(key, value);
-      TF_HPS_ASSERT_OK((*opened)->Write(&writes));
-      TF_HPS_ASSERT_OK((*opened)->Flush());
+      leveldb::Options options;
+      options.compression = leveldb::kNoCompression;
+      leveldb::DB* opened = nullptr;
+      const leveldb::Status status = leveldb::DB::Open(options, directory, &opened);
+      ASSERT_TRUE(status.ok()) << status.ToString();
+      const std::unique_ptr<leveldb::DB> db(opened);
+      for (const auto& [key, value] : entries) {
+        ASSERT_TRUE(db->Put(leveldb::WriteOptions(), key, value).ok());
+      }
+      db->CompactRange(nullptr, nullptr);
     }
     // As a commit takes files, for LevelDB may go on to compact until it is closed.
     SsdOptions options;

@@ -270,6 +270,31 @@ def test_export_and_import_with_numpy(trained, kind, format, tmp_path):
     np.testing.assert_array_equal(weights, trained["contents"][1])
 
 
+@pytest.mark.parametrize("name", [".", "..", "...", "a/../b"])
+def test_export_writes_nowhere_but_into_its_folder(tmp_path, name):
+    with tf_hps.Store(tmp_path / "s") as store:
+        tf_hps.Table(name, 2, store=store).upsert([1], [[1.0, 2.0]])
+    (tmp_path / "parent").mkdir()
+    precious = tmp_path / "parent" / "precious"
+    precious.write_text("data")
+    for options in ([], ["--overwrite"]):
+        output = tmp_path / "parent" / "out"
+        report = run_json("export", tmp_path / "s", output, "--format", "npz", *options)
+        assert os.path.dirname(report["tables"][0]["file"]) == str(output)
+    assert precious.read_text() == "data" and len(os.listdir(output)) == 1
+    with tf_hps.Store(tmp_path / "t") as store:
+        pass
+    run("import", tmp_path / "t", report["tables"][0]["file"])
+    assert contents(tmp_path / "t", name)[0].tolist() == [1]
+
+
+def test_names_are_shown_on_a_line(tmp_path):
+    with tf_hps.Store(tmp_path / "s") as store:
+        tf_hps.Table("two\nlines\0" + "x" * 300, 2, store=store)
+    output = run("inspect", tmp_path / "s")[0]
+    assert "two\\nlines\\x00xxx" in output and "…" in output and "\0" not in output
+
+
 def test_export_overwrites_only_if_told_to(trained, tmp_path):
     arguments = ["export", trained["store"], tmp_path, "--format", "npz", "--table", "user"]
     run(*arguments)

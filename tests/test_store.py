@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import struct
+import time
 
 import fresh
 import numpy as np
@@ -286,6 +287,80 @@ def test_fork_does_not_close_its_parent_s_store():
         """
     )
     assert output.split() == ["1", "True"]
+
+
+@pytest.mark.parametrize("end", ["close", "with", "commit", "train", "exit"])
+def test_a_fork_can_neither_use_nor_hang_on_its_parent_s_store(tmp_path, end):
+    output = fresh.run(
+        """
+        import signal
+        folder, end = sys.argv[1:]
+        store = tf_hps.Store(folder)
+        table = tf_hps.Table("t", 2, store=store)
+        table.upsert([1], np.ones([1, 2]))
+        child = os.fork()
+        if child == 0:
+            signal.alarm(60)  # ends it where it hangs
+            try:
+                if end == "close":
+                    store.close()
+                elif end == "with":
+                    with store:
+                        pass
+                elif end == "commit":
+                    store.commit()
+                elif end == "train":
+                    table.upsert([2], np.ones([1, 2]))
+            except tf.errors.FailedPreconditionError as error:
+                assert "fork" in str(error), error
+                os._exit(7)
+            if end == "exit":
+                sys.exit(0)
+            os._exit(0)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        table.upsert([3], np.ones([1, 2]))
+        store.close()
+        with tf_hps.Store(folder) as store:
+            print(store.tables["t"].contains([1, 2, 3]).tolist())
+        """,
+        tmp_path / "s",
+        end,
+    )
+    assert output.splitlines() == [
+        "7" if end in ("commit", "train") else "0",
+        "[True, False, True]",
+    ]
+
+
+def test_a_fork_does_not_keep_its_parent_s_store_locked(tmp_path):
+    fresh.run(
+        """
+        import time
+        store = tf_hps.Store(sys.argv[1])
+        child = os.fork()
+        if child == 0:
+            time.sleep(600)
+        try:
+            store.close()
+            tf_hps.Store(sys.argv[1]).close()
+        finally:
+            os.kill(child, 9)
+        """,
+        tmp_path / "s",
+    )
+
+
+def test_a_batch_of_many_budgets_takes_time_in_proportion(tmp_path):
+    def seconds(rows):
+        with tf_hps.Store(dram_bytes="64KiB") as store:
+            table = tf_hps.Table("t", 1, store=store)
+            start = time.perf_counter()
+            table.upsert(np.arange(rows), np.ones([rows, 1]))
+            return time.perf_counter() - start
+
+    seconds(1000)
+    few = min(seconds(20_000) for _ in range(3))
+    assert seconds(200_000) < 40 * few  # 100 times it would be in proportion to the square
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,13 @@ import tensorflow as tf
 
 
 def positive_int(value, name):
-    """Returns `value` as an int from 1, or raises ValueError."""
+    """Returns `value` as an int from 1 that 64 bits hold, or raises ValueError."""
     try:
         number = operator.index(value)
     except TypeError:
         number = 0
-    if number < 1 or isinstance(value, bool):
-        raise ValueError(f"{name}: expected an int from 1. Received: {value!r}")
+    if not 1 <= number < 2**63 or isinstance(value, bool):
+        raise ValueError(f"{name}: expected an int from 1 to 2**63 - 1. Received: {value!r}")
     return number
 
 

@@ -73,6 +73,7 @@ class Store(tf.saved_model.experimental.TrackableResource):
             "eviction": eviction,
         }
         self._temporary = path is None
+        self._process = os.getpid()
         self._table_resources = weakref.WeakValueDictionary()  # name -> TableResource
         self._shared_name = f"tf_hps_store_{_next_id()}"  # equal names would alias one store
         with eager(), _ops.readable_errors(), tf.device("CPU:0"):
@@ -141,7 +142,8 @@ class Store(tf.saved_model.experimental.TrackableResource):
           The commit's number, an int that grows by 1.
 
         Raises:
-          tf.errors.OpError: if writing fails, naming the path; the former commit holds then.
+          tf.errors.OpError: if writing fails, naming the path. A killed process then reopens at
+            the former commit, or at this one if it was in its place already.
         """
         with eager(), _ops.readable_errors():
             return int(_ops.ops.tf_hps_store_commit(self._open_handle()))
@@ -189,6 +191,8 @@ class Store(tf.saved_model.experimental.TrackableResource):
     def close(self, commit=True):
         """Ends the store: memory is freed, the directory can be opened again. Twice is once.
 
+        In a fork of the process that opened the store this does nothing to it.
+
         Args:
           commit: whether to `commit` first. A temporary store's directory is removed instead.
 
@@ -196,6 +200,9 @@ class Store(tf.saved_model.experimental.TrackableResource):
           tf.errors.OpError: if committing fails; the store is open then as before.
         """
         if self.closed:
+            return
+        if os.getpid() != self._process:  # a fork, which ends: the store is its parent's
+            self._finalizer.detach()
             return
         with _ops.readable_errors():
             _close(self.handle, commit and not self._temporary)
@@ -313,7 +320,7 @@ def _local_path(path):
             f"Store(dram_bytes={path!r}) sets the budget (./{path} is a directory)"
         )
     path = os.fspath(path) if isinstance(path, os.PathLike) else path
-    if not isinstance(path, str) or not path or "://" in path:
+    if not isinstance(path, str) or not path or "://" in path or "\0" in path:
         raise ValueError(f"path: expected a directory on a local disk, or None. Received: {path!r}")
     return os.path.abspath(os.path.expanduser(path))
 

@@ -175,10 +175,18 @@ void DramPartition::PickVictims(int64_t n, std::vector<Position>* victims) {
   for (size_t i = 0; i < wanted; ++i) victims->push_back(candidates[i].second);
 }
 
-void DramPartition::ReleaseSlab() {
-  assert(free_slots() >= rows_per_slab());
+int64_t DramPartition::SlabsBeyondLimit() const {
+  const int64_t slabs = static_cast<int64_t>(slabs_.size());
+  const int64_t slab_bytes = bytes_ / std::max<int64_t>(slabs, 1);  // with its part of the index
+  const int64_t beyond = bytes_ - limit_;
+  return std::clamp<int64_t>((beyond + slab_bytes - 1) / std::max<int64_t>(slab_bytes, 1), 1,
+                             std::max<int64_t>(slabs, 1));
+}
+
+void DramPartition::ReleaseSlabs(int64_t count) {
+  assert(free_slots() >= count * rows_per_slab());
   ++moves_;
-  const Position first = static_cast<Position>(capacity() - rows_per_slab());
+  const Position first = static_cast<Position>(capacity() - count * rows_per_slab());
   Position target = 0;
   for (Position p = first; p < capacity(); ++p) {
     if (!(HeaderOf(RowAt(p))->flags & kRowOccupied)) continue;
@@ -187,10 +195,12 @@ void DramPartition::ReleaseSlab() {
     Repoint(p, target, HashKey(HeaderOf(RowAt(p))->key));
     if (HeaderOf(RowAt(p))->flags & kRowDirty) NoteDirty(target);
   }
-  allocator_->Free(slabs_.back());
-  slabs_.pop_back();
+  for (int64_t i = 0; i < count; ++i) {
+    allocator_->Free(slabs_.back());
+    slabs_.pop_back();
+  }
   dirty_.resize((capacity() + 63) / 64);
-  Account(-SlabBytes());
+  Account(-count * SlabBytes());
   RebuildFreeList();
   ShrinkIndex();
 }

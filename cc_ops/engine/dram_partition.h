@@ -32,7 +32,7 @@
 namespace tf_hps {
 
 // Not thread-safe: the table locks it. Pointers to rows stay valid until the next Insert, Erase or
-// ReleaseSlab.
+// ReleaseSlabs.
 class DramPartition {
  public:
   using Position = uint32_t;
@@ -66,7 +66,7 @@ class DramPartition {
 
   // Puts a row for `key`, which must not be present, into a free slot; there must be one. The
   // header is set up (key, the policy's initial score, no flags but occupied), the rest is the
-  // caller's. The index may grow beyond the limit here: ReleaseSlab() makes up for it.
+  // caller's. The index may grow beyond the limit here: ReleaseSlabs() makes up for it.
   Position Insert(int64_t key, uint64_t hash);
   void Erase(Position position);
 
@@ -79,9 +79,11 @@ class DramPartition {
   // what it passes.
   void PickVictims(int64_t n, std::vector<Position>* victims);
 
-  // Frees the last slab, moving its rows into free slots elsewhere. Needs free_slots() >=
-  // rows_per_slab() and no row pinned.
-  void ReleaseSlab();
+  // How many slabs to free, one at least, so that bytes() come down to the limit, or almost.
+  int64_t SlabsBeyondLimit() const;
+  // Frees the last `count` slabs, moving their rows into free slots elsewhere: needs `count` *
+  // rows_per_slab() free slots and no row pinned. Takes a pass over all rows.
+  void ReleaseSlabs(int64_t count);
 
   // Erases every row and frees all memory.
   void Clear();

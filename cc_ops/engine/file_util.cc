@@ -282,6 +282,9 @@ absl::StatusOr<std::unique_ptr<FileLock>> FileLock::Acquire(const std::string& p
   return lock;
 }
 
-FileLock::~FileLock() { ::close(fd_); }
+FileLock::~FileLock() {
+  ::flock(fd_, LOCK_UN);  // also for forks, which have the descriptor too
+  ::close(fd_);
+}
 
 }  // namespace tf_hps

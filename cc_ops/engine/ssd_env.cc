@@ -93,7 +93,9 @@ class TrackedFile : public leveldb::WritableFile {
   }
 
   leveldb::Status Create() {
-    fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    // Never into a file that is there: it may be another name of a commit's.
+    if (::unlink(path_.c_str()) != 0 && errno != ENOENT) return PosixError(path_, errno);
+    fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (fd_ < 0) return PosixError(path_, errno);
     buffer_.reserve(kWriteBytes);
     return leveldb::Status::OK();
@@ -265,14 +267,10 @@ class SsdEnv::Impl : public leveldb::EnvWrapper {
 
   leveldb::Status RemoveFile(const std::string& path) override {
     TF_HPS_RETURN_IF_FAULT(FileOp::kRemove, path);
-    {
-      MutexLock lock(&mu_);
-      if (holding_) {
-        held_.push_back(path);
-        return leveldb::Status::OK();
-      }
-    }
-    return target()->RemoveFile(path);
+    MutexLock lock(&removal_mu_);  // until it is removed: who holds deletions waits
+    if (!holding_) return target()->RemoveFile(path);
+    held_.push_back(path);
+    return leveldb::Status::OK();
   }
 
   leveldb::Status NewLogger(const std::string&, leveldb::Logger** result) override {
@@ -297,14 +295,14 @@ class SsdEnv::Impl : public leveldb::EnvWrapper {
   }
 
   void HoldDeletions() {
-    MutexLock lock(&mu_);
+    MutexLock lock(&removal_mu_);
     holding_ = true;
   }
 
   void ReleaseDeletions() {
     std::vector<std::string> held;
     {
-      MutexLock lock(&mu_);
+      MutexLock lock(&removal_mu_);
       holding_ = false;
       held.swap(held_);
     }
@@ -354,9 +352,11 @@ class SsdEnv::Impl : public leveldb::EnvWrapper {
   std::atomic<int64_t> bytes_written_{0};
   std::function<bool()> due_;
 
+  Mutex removal_mu_;
+  bool holding_ ABSL_GUARDED_BY(removal_mu_) = false;
+  std::vector<std::string> held_ ABSL_GUARDED_BY(removal_mu_);
+
   Mutex mu_;
-  bool holding_ ABSL_GUARDED_BY(mu_) = false;
-  std::vector<std::string> held_ ABSL_GUARDED_BY(mu_);
   std::set<std::string> being_written_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<const LevelFiles> files_ ABSL_GUARDED_BY(mu_);
   std::optional<Work> parked_ ABSL_GUARDED_BY(mu_);

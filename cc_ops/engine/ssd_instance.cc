@@ -392,6 +392,7 @@ absl::Status SsdInstance::Reopen() {
   // In one batch: before another one LevelDB might wait for its background work.
   TF_HPS_RETURN_IF_ERROR(
       ToStatus(opened->Write(leveldb::WriteOptions(), &salvaged_.batch_), "write rows to"));
+  ++reopenings_;
   // Only now that it has all rows may lookups see it.
   Publish(std::move(opened), salvaged_);
   filling_bytes_ = salvaged_.bytes_;

@@ -48,6 +48,7 @@ class SsdWrites {
   void Remove(const SsdKey& key);
   void Clear();
   bool empty() const { return keys_.empty(); }
+  int64_t bytes() const { return bytes_; }
   int64_t entries() const { return static_cast<int64_t>(keys_.size()); }
 
  private:
@@ -74,6 +75,8 @@ class SsdInstance {
   SsdInstance& operator=(const SsdInstance&) = delete;
 
   const std::string& directory() const { return directory_; }
+  // How often LevelDB was opened anew. It may have used names of files again then.
+  int64_t reopenings() const { return reopenings_.load(); }
   SsdEnv* env() { return &env_; }
 
   // Calls read(db) while the database stays open. `read` says what LevelDB said.
@@ -159,6 +162,7 @@ class SsdInstance {
   SsdWrites salvaged_ ABSL_GUARDED_BY(write_mu_);
   bool stuck_ ABSL_GUARDED_BY(write_mu_) = false;
   std::atomic<int> cursors_{0};
+  std::atomic<int64_t> reopenings_{0};
   std::atomic<bool> buffer_waits_{false};  // for being written to a file
   // Of those who need LevelDB's work to go on, whatever it is: none of them while a database is
   // open and not compacted by hand.

@@ -18,7 +18,6 @@ namespace tf_hps {
 namespace {
 
 constexpr int64_t kDropBatch = 4096;
-constexpr int64_t kWriterBatch = 4096;
 
 // The key of an entry of `table_id`; false when the entry is another table's.
 bool ReadSsdKey(const leveldb::Slice& entry, uint32_t table_id, int64_t* key) {
@@ -126,7 +125,7 @@ absl::Status SsdTier::Writer::Put(uint32_t table_id, int64_t key, absl::string_v
   const uint32_t instance = PartitionOf(HashKey(key), static_cast<uint32_t>(batches_.size()));
   Batch& batch = batches_[instance];
   batch.Put(table_id, key, row);
-  if (batch.entries() < kWriterBatch) return absl::OkStatus();
+  if (batch.bytes() < kBatchBytes) return absl::OkStatus();
   TF_HPS_RETURN_IF_ERROR(tier_->Write(static_cast<int>(instance), &batch));
   batch.Clear();
   return absl::OkStatus();
@@ -216,6 +215,12 @@ absl::Status SsdTier::VisitInstanceFiles(int instance,
     TF_HPS_RETURN_IF_ERROR(visit(File{instance, name, bytes, true}));
   }
   return absl::OkStatus();
+}
+
+int64_t SsdTier::reopenings() const {
+  int64_t count = 0;
+  for (const auto& instance : instances_) count += instance->reopenings();
+  return count;
 }
 
 int64_t SsdTier::bytes_read() const {

@@ -39,6 +39,9 @@ struct SsdOptions {
 // directory.
 class SsdTier {
  public:
+  // Of rows that are best written together: more would only take more memory.
+  static constexpr int64_t kBatchBytes = 512 << 10;
+
   // A file of an instance as a snapshot has to hold it.
   struct File {
     int instance;
@@ -63,6 +66,7 @@ class SsdTier {
     void Clear() { writes_.Clear(); }
     bool empty() const { return writes_.empty(); }
     int64_t entries() const { return writes_.entries(); }
+    int64_t bytes() const { return writes_.bytes(); }
 
    private:
     friend class SsdTier;
@@ -134,6 +138,9 @@ class SsdTier {
   // Writes what is in memory to files, then calls visit(file) for each file that makes up this
   // state, while none of them can go away. The caller keeps writers out.
   absl::Status VisitFiles(absl::FunctionRef<absl::Status(const File& file)> visit);
+
+  // Changes when a file's name may have been used again.
+  int64_t reopenings() const;
 
   int64_t bytes_read() const;
   int64_t bytes_written() const;

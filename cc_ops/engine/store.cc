@@ -33,9 +33,20 @@ bool SameLayout(const TableState& x, const TableState& y) {
 Store::Store(std::shared_ptr<StoreContext> context, std::unique_ptr<FileLock> lock, bool temporary)
     : context_(std::move(context)), lock_(std::move(lock)), temporary_(temporary) {}
 
-Store::~Store() { Close(/*commit=*/false).IgnoreError(); }
+Store::~Store() {
+  if (!context_->forked()) {
+    Close(/*commit=*/false).IgnoreError();
+    return;
+  }
+  // What would wait for threads that only the parent has, or take the parent's lock away.
+  context_->gate.AssertExclusive();
+  static_cast<void>(new std::shared_ptr<StoreContext>(context_));
+  static_cast<void>(removals_.release());
+  static_cast<void>(lock_.release());
+}
 
 absl::Status Store::CheckOpen() {
+  TF_HPS_RETURN_IF_ERROR(context_->CheckProcess());
   if (context_->ssd != nullptr) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("store ", path(), " is closed"));
 }
@@ -134,6 +145,7 @@ absl::Status Store::FlushTables(ParallelFor parallel_for) {
 }
 
 absl::Status Store::Close(bool commit) {
+  TF_HPS_RETURN_IF_ERROR(context_->CheckProcess());
   {
     SharedPass pass(&context_->gate);
     if (context_->ssd == nullptr) return absl::OkStatus();
@@ -149,7 +161,7 @@ absl::Status Store::Close(bool commit) {
   }
   tables_.clear();
   context_->ssd.reset();
-  removals_.Wait();
+  removals_->Wait();
   // Before the lock goes: another process may open the store at once.
   const absl::Status removed = RemoveTree(temporary_ ? path() : LiveDirectory());
   lock_.reset();

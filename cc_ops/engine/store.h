@@ -186,6 +186,7 @@ class Store {
   Mutex files_mu_;
   SsdOptions ssd_options_;  // changes under files_mu_ and the gate
   std::set<std::string> synced_files_ ABSL_GUARDED_BY(files_mu_);  // FilePath("", file) of each
+  int64_t synced_reopenings_ ABSL_GUARDED_BY(files_mu_) = 0;  // of the tier that has these files
   int64_t keep_commits_ = 1;
   std::atomic<int64_t> next_live_directory_{0};
   std::atomic<int64_t> last_commit_{0};
@@ -196,7 +197,7 @@ class Store {
   std::vector<std::weak_ptr<TableExport>> exports_ ABSL_GUARDED_BY(context_->gate);
 
   // Removes the files of former commits: freeing what they take on disk takes its time.
-  Background removals_{"tf_hps_remove"};
+  std::unique_ptr<Background> removals_ = std::make_unique<Background>("tf_hps_remove");
 };
 
 }  // namespace tf_hps

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
@@ -159,7 +160,7 @@ absl::Status Store::RemoveCommit(int64_t number) {
   // Out of the way at once, as the next commit may need the name.
   const std::string removed = NewLiveDirectory("removed");
   TF_HPS_RETURN_IF_ERROR(Rename(directory, removed));
-  removals_.Schedule([removed] { RemoveTree(removed).IgnoreError(); });
+  removals_->Schedule([removed] { RemoveTree(removed).IgnoreError(); });
   return absl::OkStatus();
 }
 
@@ -204,6 +205,8 @@ absl::StatusOr<int64_t> Store::Commit(ParallelFor parallel_for) {
     TF_HPS_RETURN_IF_ERROR(FlushTables(parallel_for));
     snapshot = DescribeTables();
     TF_HPS_RETURN_IF_ERROR(LinkFiles(directory, &snapshot));
+    const int64_t reopenings = context_->ssd->reopenings();
+    if (std::exchange(synced_reopenings_, reopenings) != reopenings) synced_files_.clear();
   }
   return PublishCommit(directory, snapshot, parallel_for);
 }

@@ -3,6 +3,8 @@
 #ifndef TF_HPS_CC_OPS_ENGINE_STORE_CONTEXT_H_
 #define TF_HPS_CC_OPS_ENGINE_STORE_CONTEXT_H_
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -11,6 +13,8 @@
 #include <string>
 #include <utility>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "cc_ops/engine/eviction_policy.h"
 #include "cc_ops/engine/memory_budget.h"
 #include "cc_ops/engine/mutex.h"
@@ -33,6 +37,16 @@ struct StoreContext {
         balancer(&budget) {}
 
   const std::string path;
+  // A fork has the store's memory, but neither its threads nor a right to its files.
+  const pid_t process = ::getpid();
+  bool forked() const { return ::getpid() != process; }
+  absl::Status CheckProcess() const {
+    if (!forked()) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat("store ", path, " was opened by process ",
+                                                      process, ", of which this one, ", ::getpid(),
+                                                      ", is a fork. Use it in that process only"));
+  }
+
   MemoryBudget budget;
   const EvictionPolicy eviction;
   // Whether lookups outside training keep in DRAM what they read from SSD. For serving: nothing

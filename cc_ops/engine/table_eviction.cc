@@ -4,17 +4,11 @@
 #include <algorithm>
 #include <string>
 
+#include "cc_ops/engine/ssd_key.h"
 #include "cc_ops/engine/status_macros.h"
 #include "cc_ops/engine/table_partition.h"
 
 namespace tf_hps {
-namespace {
-
-// Rows written to SSD at a time.
-constexpr size_t kWriteBatchRows = 4096;
-
-}  // namespace
-
 absl::Status TieredTable::WriteRows(int64_t p,
                                     absl::Span<const DramPartition::Position> positions) {
   DramPartition& rows = *partitions_[p].rows;
@@ -33,8 +27,10 @@ absl::Status TieredTable::WriteRows(int64_t p,
   std::sort(sorted.begin(), sorted.end(),
             [](const KeyedRow& x, const KeyedRow& y) { return x.key < y.key; });
   std::string encoded;
-  for (size_t begin = 0; begin < sorted.size(); begin += kWriteBatchRows) {
-    const auto chunk = absl::MakeConstSpan(sorted).subspan(begin, kWriteBatchRows);
+  const size_t batch_rows =
+      static_cast<size_t>(std::max<int64_t>(1, SsdTier::kBatchBytes / EntryBytes(layout_)));
+  for (size_t begin = 0; begin < sorted.size(); begin += batch_rows) {
+    const auto chunk = absl::MakeConstSpan(sorted).subspan(begin, batch_rows);
     SsdTier::Batch batch;
     for (const KeyedRow& keyed : chunk) {
       encoded.clear();
@@ -89,13 +85,16 @@ absl::Status TieredTable::Trim(int64_t p) {
   Partition& partition = partitions_[p];
   DramPartition& rows = *partition.rows;
   while (rows.bytes() > rows.limit() && rows.capacity() > 0) {
-    while (rows.free_slots() < rows.rows_per_slab()) {
+    // All at once: to release slabs costs a pass over all rows.
+    const int64_t slabs = rows.SlabsBeyondLimit();
+    const int64_t slots = slabs * rows.rows_per_slab();
+    while (rows.free_slots() < slots) {
       std::vector<DramPartition::Position> victims;
-      rows.PickVictims(rows.rows_per_slab() - rows.free_slots(), &victims);
+      rows.PickVictims(slots - rows.free_slots(), &victims);
       TF_HPS_RETURN_IF_ERROR(Evict(p, victims));
     }
     ExclusivePass pass(&partition.gate);
-    rows.ReleaseSlab();
+    rows.ReleaseSlabs(slabs);
   }
   return absl::OkStatus();
 }

@@ -78,6 +78,7 @@ TableState TieredTable::GetState() {
 }
 
 absl::Status TieredTable::CheckOpen() const {
+  TF_HPS_RETURN_IF_ERROR(context_->CheckProcess());
   if (context_->ssd == nullptr) {
     return absl::FailedPreconditionError(
         absl::StrCat("table \"", name_, "\": its store ", context_->path,

@@ -66,7 +66,8 @@ REGISTER_OP("TfHps>StoreCommit")
     .Doc(R"doc(
 Makes the present state of all tables durable, as one point: what the store reopens at.
 
-When it fails, with an error that names the path, the former commit holds.
+When it fails, with an error that names the path, the former commit holds, or this one if it was in
+its place already.
 
 store: resource [].
 commit: int64 []. The commit's number, which grows by 1.

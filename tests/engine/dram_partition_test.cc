@@ -164,8 +164,9 @@ class DramPartitionFuzzTest : public testing::TestWithParam<std::tuple<int, int6
     } else if (kind < 985) {
       EvictSome();
     } else if (kind < 998) {
-      if (rows_->free_slots() < rows_->rows_per_slab()) return;
-      rows_->ReleaseSlab();
+      const int64_t slabs = rows_->free_slots() / rows_->rows_per_slab();
+      if (slabs == 0) return;
+      rows_->ReleaseSlabs(1 + static_cast<int64_t>(rng_() % slabs));
       ++released_;
     } else if (kind == 998) {
       growing_ = !growing_;
@@ -283,7 +284,7 @@ TEST(DramPartitionTest, ReleasingEverySlabLeavesNoBytes) {
   Rows rows(4, 1000);
   for (int64_t key = 0; key < 100; ++key) rows.Insert(key, 0);
   for (int64_t key = 0; key < 100; ++key) rows->Erase(rows.Find(key));
-  while (rows->capacity() > 0) rows->ReleaseSlab();
+  while (rows->capacity() > 0) rows->ReleaseSlabs(1);
   EXPECT_EQ(rows->bytes(), 0);
   EXPECT_EQ(rows.Find(1), DramPartition::kNone);
 }
@@ -293,7 +294,7 @@ TEST(DramPartitionTest, ReleasingSlabsShrinksTheIndex) {
   Rows rows(1, 1000);
   for (int64_t key = 0; key < 10000; ++key) rows.Insert(key, static_cast<float>(key));
   for (int64_t key = 100; key < 10000; ++key) rows->Erase(rows.Find(key));
-  while (rows->free_slots() >= rows->rows_per_slab()) rows->ReleaseSlab();
+  while (rows->free_slots() >= rows->rows_per_slab()) rows->ReleaseSlabs(1);
   EXPECT_LT(rows->bytes(), 2 * 100 * (RowLayout{1, 1}.row_bytes() + 64 / 12));
   for (int64_t key = 0; key < 100; ++key) {
     ASSERT_EQ(rows.StampAt(rows.Find(key)), static_cast<float>(key));

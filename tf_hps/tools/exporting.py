@@ -57,6 +57,8 @@ def _target(table, saved, output, format, overwrite):
     """Returns the path of a table's file or folder."""
     unique = sum(other.name == table.name for other in saved) == 1
     name = urllib.parse.quote(table.name if unique else table.alias, safe=" ")
+    if not name.strip("."):  # quote leaves dots, and "." and ".." are other folders
+        name = name.replace(".", "%2E")
     target = formats.output_path(output, name, format)
     if os.path.exists(target) and not overwrite:
         raise sources.ToolError(f"{target} is there already; use --overwrite, or another folder")
@@ -107,7 +109,7 @@ def _write(table, about, target, format, state, chunk_rows):
     }
     done = 0
     with (
-        text.Progress(f"export {about.name}") as progress,
+        text.Progress(f"export {text.shown(about.name)}") as progress,
         formats.writer(target, format, description) as write,
     ):
         for keys, weights, states in table.export(chunk_rows, state=True):
@@ -122,7 +124,7 @@ def _write(table, about, target, format, state, chunk_rows):
 def show(report):
     """Returns what `export` returned as text."""
     rows = [
-        [table["table"], f"{table['rows']:,}", text.size(table["bytes"]), table["file"]]
+        [text.shown(table["table"]), f"{table['rows']:,}", text.size(table["bytes"]), table["file"]]
         for table in report["tables"]
     ]
     return text.columns(["table", "rows", "size", "file"], rows)

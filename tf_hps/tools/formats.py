@@ -64,6 +64,10 @@ def writer(path, format, description):
             yield write
         _remove(path)
         os.rename(unfinished, path)
+    except OSError as error:
+        _remove(unfinished)
+        reason = error.strerror or f"not all could be written, is the disk full? ({error})"
+        raise ToolError(f"cannot write {path}: {reason}") from error
     except BaseException:
         _remove(unfinished)
         raise

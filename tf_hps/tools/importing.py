@@ -90,7 +90,7 @@ def _table(store, source, name, dim, options):
 def show(report):
     """Returns what `import_tables` returned as text."""
     rows = [
-        [table["table"], f"{table['rows_read']:,}", f"{table['rows']:,}", table["file"]]
+        [text.shown(table["table"]), f"{table['rows_read']:,}", f"{table['rows']:,}", table["file"]]
         for table in report["tables"]
     ]
     lines = text.columns(["table", "rows read", "rows now", "file"], rows)

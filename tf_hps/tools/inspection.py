@@ -84,7 +84,7 @@ def show(report):
 
 def _row(table):
     return [
-        table["name"],
+        text.shown(table["name"]),
         f"{table['rows']:,}",
         table["dim"],
         text.size(table["ssd_bytes"]),

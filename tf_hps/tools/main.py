@@ -90,8 +90,8 @@ def _budget(text):
 
 def _rows(text):
     number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"expected a number from 1. Received: {text}")
+    if not 1 <= number < 2**31:
+        raise argparse.ArgumentTypeError(f"expected a number from 1 to 2**31 - 1. Received: {text}")
     return number
 
 

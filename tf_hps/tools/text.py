@@ -20,6 +20,16 @@ def size(count):
     return f"{count:,.1f} {units[0]}"
 
 
+def shown(name, limit=60):
+    """Returns a name as a terminal can show it: on a line, and not too long.
+
+    >>> print(shown("two\\nlines"), shown("x" * 100, limit=8))
+    two\\nlines xxxxxxx…
+    """
+    name = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
+    return name if len(name) <= limit else name[: limit - 1] + "…"
+
+
 def columns(header, rows):
     """Returns lines of aligned columns; numbers and sizes to the right.
 

@@ -204,7 +204,7 @@ def _check_other_layout(store, layout):
 
 @pytest.mark.parametrize("dim", [0, -1, 2.0, "8", None, True])
 def test_dim_that_is_none(store, dim):
-    with pytest.raises(ValueError, match="dim: expected an int from 1. Received"):
+    with pytest.raises(ValueError, match="dim: expected an int from 1 to 2.."):
         tf_hps.Table("t", dim, store=store)
     assert store.tables == {}
 
@@ -309,7 +309,7 @@ def test_values_of_another_dtype(table, values):
 
 @pytest.mark.parametrize("chunk_rows", [0, -5, 2.5, None])
 def test_chunk_rows_that_are_none(table, chunk_rows):
-    with pytest.raises(ValueError, match="chunk_rows: expected an int from 1. Received"):
+    with pytest.raises(ValueError, match="chunk_rows: expected an int from 1 to 2.."):
         table.export(chunk_rows)
 
 

@@ -56,10 +56,35 @@ def test_the_last_commits_stay_and_can_be_opened(tmp_path):
 
 def test_a_commit_that_is_gone_is_named(tmp_path):
     with tf_hps.Store(tmp_path / "s") as store:
-        store.commit()
-        store.commit()
-    with pytest.raises(tf.errors.NotFoundError, match="no commit 1 .*last one is 3"):
+        for _ in range(3):
+            store.commit()
+    with pytest.raises(tf.errors.NotFoundError, match="no commit 1 .*has commit 3$"):
         tf_hps.Store(tmp_path / "s", commit=1)
+
+
+def test_a_store_remembers_how_many_commits_it_keeps(tmp_path):
+    with tf_hps.Store(tmp_path / "s", keep_commits=3) as store:
+        store.commit()
+    for value in range(4):
+        with tf_hps.Store(tmp_path / "s") as store:
+            tf_hps.Table("t", 1, store=store).upsert([1], [[value]])
+    with tf_hps.Store(tmp_path / "s") as store:
+        assert store.commits == [3, 4, 5]
+
+
+def test_who_only_looks_commits_nothing(tmp_path):
+    with tf_hps.Store(tmp_path / "s", keep_commits=2) as store:
+        table = tf_hps.Table("t", 1, store=store)
+        for value in (1.0, 2.0):
+            table.upsert([1], [[value]])
+            store.commit()
+    for commit in (None, 1, 2):
+        with tf_hps.Store(tmp_path / "s", commit=commit) as store:
+            table = tf_hps.Table("t", 1, store=store)
+            assert table.lookup([1, 5]).numpy()[0, 0] == (commit or 2)
+            assert table.size() == 1 and store.stats()["store"]["commit"] == 2
+    with tf_hps.Store(tmp_path / "s") as store:
+        assert store.commits == [1, 2]
 
 
 def test_commits_share_the_files_of_rows_that_did_not_change(tmp_path):

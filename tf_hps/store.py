@@ -42,7 +42,8 @@ class Store(tf.saved_model.experimental.TrackableResource):
       eviction: which rows leave memory first: "lfu" (the least frequently used) or
         "lru" (the least recently used).
       keep_commits: how many of the last commits stay on SSD, an int from 1. Commits share
-        the files of rows that did not change.
+        the files of rows that did not change. The store remembers it with its next commit;
+        None: as many as it remembers, 1 if it is new.
       commit: the commit to open at, one of `commits`; None: the last. What was committed
         after it stays until `keep_commits` later ones have been made.
 
@@ -53,6 +54,9 @@ class Store(tf.saved_model.experimental.TrackableResource):
         message names the path. `tf-hps verify` names each file that is damaged.
     """
 
+    # Whether lookups outside training keep in memory what they read.
+    _cache_reads = False
+
     def __init__(
         self,
         path=None,
@@ -60,9 +64,8 @@ class Store(tf.saved_model.experimental.TrackableResource):
         hbm_bytes=0,
         eviction="lfu",
         *,
-        keep_commits=1,
+        keep_commits=None,
         commit=None,
-        _cache_reads=False,
     ):
         super().__init__(device="CPU:0")
         if eviction not in _EVICTIONS:
@@ -79,8 +82,10 @@ class Store(tf.saved_model.experimental.TrackableResource):
         with eager(), _ops.readable_errors(), tf.device("CPU:0"):
             self._resource_handle = _ops.ops.tf_hps_store_handle(
                 path="" if path is None else _local_path(path),
-                cache_reads=_cache_reads,
-                keep_commits=positive_int(keep_commits, "keep_commits"),
+                cache_reads=self._cache_reads,
+                keep_commits=0
+                if keep_commits is None
+                else positive_int(keep_commits, "keep_commits"),
                 commit=0 if commit is None else positive_int(commit, "commit"),
                 shared_name=self._shared_name,
                 **self._options,
@@ -138,6 +143,8 @@ class Store(tf.saved_model.experimental.TrackableResource):
     def commit(self):
         """Makes the present state of all tables durable: what a killed process reopens at.
 
+        In a store that was opened at an older `commit`, this makes that one's state the last.
+
         Returns:
           The commit's number, an int that grows by 1.
 
@@ -194,7 +201,8 @@ class Store(tf.saved_model.experimental.TrackableResource):
         In a fork of the process that opened the store this does nothing to it.
 
         Args:
-          commit: whether to `commit` first. A temporary store's directory is removed instead.
+          commit: whether to `commit` first, if anything has changed since the last commit or since
+            the store was opened. A temporary store's directory is removed instead.
 
         Raises:
           tf.errors.OpError: if committing fails; the store is open then as before.
@@ -241,10 +249,16 @@ class Store(tf.saved_model.experimental.TrackableResource):
 
     @classmethod
     def _deserialize_from_proto(cls, proto, **unused_kwargs):
-        return cls(path=None, _cache_reads=True, **load_config(proto))
+        return _ServingStore(path=None, **load_config(proto))
 
     def _add_trackable_child(self, name, value):
         """Ignores the exported functions of a loaded SavedModel: this object has its own."""
+
+
+class _ServingStore(Store):
+    """The temporary store of a loaded SavedModel, whose rows nothing else brings into memory."""
+
+    _cache_reads = True
 
 
 def eager():

@@ -40,9 +40,11 @@ absl::StatusOr<SavedTables> ReadCheckpoint(const std::string& prefix, const std:
   return saved;
 }
 
-absl::StatusOr<SavedTables> ReadSavedTables(const std::string& path, const std::string& save_id) {
+absl::StatusOr<SavedTables> ReadSavedTables(const std::string& path, const std::string& save_id,
+                                            int64_t commit) {
   if (!save_id.empty()) return ReadCheckpoint(path, save_id);
   TF_HPS_RETURN_IF_ERROR(CheckFormatFile(path));
+  if (commit > 0) return ReadCommit(path, commit);
   for (int attempt = 1;; ++attempt) {
     TF_HPS_ASSIGN_OR_RETURN(const int64_t number, ReadCurrent(path));
     absl::StatusOr<SavedTables> saved = ReadCommit(path, number);

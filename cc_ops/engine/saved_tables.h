@@ -25,9 +25,10 @@ struct SavedTables {
 absl::StatusOr<SavedTables> ReadCommit(const std::string& store, int64_t number);
 absl::StatusOr<SavedTables> ReadCheckpoint(const std::string& prefix, const std::string& save_id);
 
-// What the store `path` has as its last commit, or, with a save id, what the checkpoint of the
-// prefix `path` has. DataLoss, NotFound, ...: with the path.
-absl::StatusOr<SavedTables> ReadSavedTables(const std::string& path, const std::string& save_id);
+// What the store `path` has as the commit of that number, 0 being the last one; or, with a save id,
+// what the checkpoint of the prefix `path` has. DataLoss, NotFound, ...: with the path.
+absl::StatusOr<SavedTables> ReadSavedTables(const std::string& path, const std::string& save_id,
+                                            int64_t commit = 0);
 
 // How a table's rows lie. InvalidArgument: its optimizer is none that there is.
 absl::StatusOr<RowLayout> LayoutOf(const TableState& state);

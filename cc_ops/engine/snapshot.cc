@@ -35,6 +35,8 @@ class Line {
 
   const std::string& word() const { return word_; }
 
+  bool Has(absl::string_view name) const { return fields_.count(std::string(name)) > 0; }
+
   absl::Status Get(absl::string_view name, std::string* value) const {
     const auto it = fields_.find(std::string(name));
     if (it == fields_.end()) return absl::DataLossError(absl::StrCat("no field ", name));
@@ -123,7 +125,9 @@ absl::Status ParseLine(absl::string_view text, Snapshot* snapshot) {
   if (line.word() == "store") {
     TF_HPS_RETURN_IF_ERROR(line.Get("instances", &snapshot->instances));
     TF_HPS_RETURN_IF_ERROR(line.Get("next_table_id", &snapshot->next_table_id));
-    return line.Get("dense_step", &snapshot->dense_step);
+    TF_HPS_RETURN_IF_ERROR(line.Get("dense_step", &snapshot->dense_step));
+    return line.Has("keep_commits") ? line.Get("keep_commits", &snapshot->keep_commits)
+                                    : absl::OkStatus();
   }
   if (line.word() == "table") return ParseTable(line, &snapshot->tables.emplace_back());
   if (line.word() == "file") return ParseFile(line, &snapshot->files.emplace_back());
@@ -157,7 +161,8 @@ absl::Status Snapshot::RestoreFiles(const std::string& from, const std::string& 
 std::string Snapshot::ToText() const {
   std::string text =
       absl::StrCat(kTitle, "\nstore instances=", instances, " next_table_id=", next_table_id,
-                   " dense_step=", dense_step, "\n");
+                   " dense_step=", dense_step,
+                   keep_commits > 0 ? absl::StrCat(" keep_commits=", keep_commits) : "", "\n");
   for (const Table& table : tables) absl::StrAppend(&text, TableLine(table));
   for (const SsdTier::File& file : files) {
     absl::StrAppend(&text, "file instance=", file.instance, " name=", Quoted(file.name),

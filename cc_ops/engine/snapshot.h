@@ -24,6 +24,7 @@ struct Snapshot {
   int instances = 0;
   uint32_t next_table_id = 1;
   int64_t dense_step = 0;
+  int64_t keep_commits = 0;  // of a commit: how many the store keeps; 0 in a checkpoint
   std::vector<Table> tables;
   std::vector<SsdTier::File> files;
 

@@ -86,6 +86,7 @@ absl::StatusOr<std::shared_ptr<TieredTable>> Store::AttachLocked(const TableOpti
   TF_HPS_ASSIGN_OR_RETURN(std::shared_ptr<TieredTable> table, TieredTable::Create(context_, state));
   ++next_table_id_;
   tables_[options.name] = table;
+  context_->NoteChange();
   return table;
 }
 
@@ -95,6 +96,7 @@ absl::Status Store::Drop(TieredTable* table) {
   TF_HPS_RETURN_IF_ERROR(CheckOwned(table));
   table->AssertGateExclusive();
   const uint32_t id = table->id();
+  context_->NoteChange();
   table->Release(/*dropped=*/true);
   tables_.erase(table->name());
   // Rows left under an id that no table has any more take room, no more.
@@ -150,7 +152,7 @@ absl::Status Store::Close(bool commit) {
     SharedPass pass(&context_->gate);
     if (context_->ssd == nullptr) return absl::OkStatus();
   }
-  if (commit && !temporary_) TF_HPS_RETURN_IF_ERROR(Commit().status());
+  if (commit && !temporary_ && context_->changed) TF_HPS_RETURN_IF_ERROR(Commit().status());
   MutexLock files(&files_mu_);
   ExclusivePass pass(&context_->gate);
   if (context_->ssd == nullptr) return absl::OkStatus();

@@ -47,10 +47,11 @@ struct StoreOptions {
   std::string eviction = "lfu";
   // Bytes of each LevelDB instance's write buffer; 0: from dram_bytes.
   int64_t write_buffer_bytes = 0;
-  // Commits to keep: the last ones.
-  int64_t keep_commits = 1;
+  // Commits to keep: the last ones. The next commit remembers it. 0: as many as the commit that is
+  // opened says, one in a new store.
+  int64_t keep_commits = 0;
   // The commit to open at, one of Commits(); 0: the last. The next commit has the number after the
-  // last.
+  // last. With a number the store opens even if CURRENT is damaged.
   int64_t commit = 0;
   // See StoreContext::cache_reads.
   bool cache_reads = false;
@@ -101,8 +102,9 @@ class Store {
   // Numbers of the commits that there are, ascending.
   std::vector<int64_t> Commits();
 
-  // Commits if asked to, then frees everything. Closing twice is fine. When the commit fails the
-  // store stays open.
+  // Commits if asked to and something has changed since the last commit, or since the store was
+  // opened; then frees everything. Closing twice is fine. When the commit fails the store stays
+  // open.
   absl::Status Close(bool commit);
 
   // Removes rows that no table has any more and rewrites LevelDB's files so that they hold nothing
@@ -142,8 +144,14 @@ class Store {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
 
   // store_commit.cc
-  absl::Status OpenLastCommit(const StoreOptions& options)
+  absl::Status OpenCommit(const StoreOptions& options)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
+  // The number of the commit to open; last_commit_ is set.
+  absl::StatusOr<int64_t> ChooseCommit(int64_t asked_for);
+  // ", it has commits 3 and 4", of those that are whole; but for one.
+  std::string OtherCommits(int64_t but) const;
+  // A reason why the commit cannot be opened, with what can be done about it.
+  absl::Status CannotOpen(const absl::Status& status, int64_t number) const;
   Snapshot DescribeTables() ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
   // Links the ssd tier's files, which must be flushed, into a new directory.
   absl::Status LinkFiles(const std::string& directory, Snapshot* snapshot)
@@ -161,6 +169,7 @@ class Store {
   std::string CommitDirectory(int64_t number) const;
   std::string LiveDirectory() const;
   std::string NewLiveDirectory(absl::string_view purpose);
+  std::vector<int64_t> WholeCommits() const;  // up to the last
 
   // store_checkpoint.cc
   absl::Status SaveCopies(const std::string& prefix, const std::string& save_id,

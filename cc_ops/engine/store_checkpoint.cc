@@ -150,6 +150,7 @@ absl::Status Store::Restore(const std::string& prefix, const std::string& save_i
   TF_HPS_RETURN_IF_ERROR(CheckNamedTables(tables));
   TF_HPS_ASSIGN_OR_RETURN(const Snapshot snapshot, Snapshot::Read(FlatPath(prefix, save_id, 0)));
   const std::string staging = NewLiveDirectory("rows");
+  context_->NoteChange();
   const auto restore = [&]() -> absl::Status {
     files_mu_.AssertHeld();
     context_->gate.AssertExclusive();

@@ -8,6 +8,8 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "cc_ops/engine/status_macros.h"
 #include "cc_ops/engine/store.h"
 #include "cc_ops/engine/store_files.h"
@@ -98,7 +100,7 @@ absl::StatusOr<std::shared_ptr<Store>> Store::Open(const StoreOptions& options) 
       std::make_shared<StoreContext>(path, options.dram_bytes, eviction, options.cache_reads);
   auto store = std::shared_ptr<Store>(new Store(context, std::move(lock), temporary));
   ExclusivePass pass(&store->context_->gate);
-  TF_HPS_RETURN_IF_ERROR(store->OpenLastCommit(options));
+  TF_HPS_RETURN_IF_ERROR(store->OpenCommit(options));
   std::move(discard).Cancel();
   return store;
 }
@@ -111,45 +113,97 @@ std::string Store::NewLiveDirectory(absl::string_view purpose) {
   return JoinPath(LiveDirectory(), absl::StrCat(purpose, "-", next_live_directory_++));
 }
 
-absl::Status Store::OpenLastCommit(const StoreOptions& options) {
-  TF_HPS_ASSIGN_OR_RETURN(last_commit_, ReadCurrent(path()));
-  const int64_t number = options.commit > 0 ? options.commit : last_commit_.load();
-  if (options.commit > 0 && !PathExists(ManifestPath(path(), number))) {
-    return absl::NotFoundError(absl::StrCat("store ", path(), " has no commit ", number,
-                                            " (any more); its last one is ", last_commit_.load()));
+std::vector<int64_t> Store::WholeCommits() const {
+  std::vector<int64_t> numbers = ListCommits(path());
+  const auto is_none = [this](int64_t number) {
+    return number > last_commit_ || !PathExists(ManifestPath(path(), number));
+  };
+  numbers.erase(std::remove_if(numbers.begin(), numbers.end(), is_none), numbers.end());
+  return numbers;
+}
+
+std::string Store::OtherCommits(int64_t but) const {
+  std::vector<int64_t> numbers = WholeCommits();
+  numbers.erase(std::remove(numbers.begin(), numbers.end(), but), numbers.end());
+  if (numbers.empty()) return "";
+  const std::string number = absl::StrCat(numbers.back());
+  numbers.pop_back();
+  return numbers.empty()
+             ? absl::StrCat(", it has commit ", number)
+             : absl::StrCat(", it has commits ", absl::StrJoin(numbers, ", "), " and ", number);
+}
+
+absl::StatusOr<int64_t> Store::ChooseCommit(int64_t asked_for) {
+  const absl::StatusOr<int64_t> current = ReadCurrent(path());
+  last_commit_ = INT64_MAX;  // so that all there are count
+  if (current.ok()) {
+    last_commit_ = *current;
+  } else if (const std::vector<int64_t> whole = WholeCommits(); asked_for > 0 && !whole.empty()) {
+    // A commit that has its manifest is whole, whatever CURRENT says.
+    last_commit_ = whole.back();
+  } else {
+    return CannotOpen(current.status(), 0);
   }
+  if (asked_for == 0) return last_commit_;
+  if (asked_for <= last_commit_ && PathExists(ManifestPath(path(), asked_for))) return asked_for;
+  const std::string others = OtherCommits(asked_for);
+  return absl::NotFoundError(absl::StrCat("store ", path(), " has no commit ", asked_for,
+                                          " (any more)",
+                                          others.empty() ? ", and no other" : others));
+}
+
+absl::Status Store::CannotOpen(const absl::Status& status, int64_t number) const {
+  if (!absl::IsDataLoss(status) && !absl::IsNotFound(status)) return status;
+  const std::string others = OtherCommits(number);
+  return absl::Status(
+      status.code(),
+      absl::StrCat("store ", path(), " cannot be opened",
+                   number > 0 ? absl::StrCat(" at commit ", number) : "", ": ", status.message(),
+                   ". `tf-hps verify ", path(), "` lists all that is damaged",
+                   others.empty() ? "" : others + "; commit=<number> opens one of them"));
+}
+
+absl::Status Store::OpenCommit(const StoreOptions& options) {
+  TF_HPS_ASSIGN_OR_RETURN(const int64_t number, ChooseCommit(options.commit));
   TF_HPS_RETURN_IF_ERROR(RemoveTree(LiveDirectory()));
   const std::string directory = NewLiveDirectory("rows");
   TF_HPS_RETURN_IF_ERROR(CreateDirectories(directory));
   Snapshot snapshot;
-  snapshot.instances = DefaultInstances();
-  if (number > 0) {
-    TF_HPS_ASSIGN_OR_RETURN(snapshot, Snapshot::Read(ManifestPath(path(), number)));
-    TF_HPS_RETURN_IF_ERROR(snapshot.RestoreFiles(CommitDirectory(number), directory));
+  const auto open_files = [&]() -> absl::Status {
+    context_->gate.AssertExclusive();
+    snapshot.instances = DefaultInstances();
+    if (number > 0) {
+      TF_HPS_ASSIGN_OR_RETURN(snapshot, Snapshot::Read(ManifestPath(path(), number)));
+      TF_HPS_RETURN_IF_ERROR(snapshot.RestoreFiles(CommitDirectory(number), directory));
+    }
+    ssd_options_ =
+        SsdOptionsFor(options.dram_bytes, options.write_buffer_bytes, snapshot.instances);
+    absl::StatusOr<std::shared_ptr<SsdTier>> ssd = SsdTier::Open(directory, ssd_options_);
+    if (ssd.ok()) context_->ssd = *std::move(ssd);
+    // The live directory is gone when somebody looks: it is the commit's file that is meant.
+    return absl::Status(
+        ssd.status().code(),
+        absl::StrReplaceAll(ssd.status().message(), {{directory, CommitDirectory(number)}}));
+  };
+  if (const absl::Status status = open_files(); !status.ok()) {
+    RemoveTree(LiveDirectory()).IgnoreError();
+    return CannotOpen(status, number);
   }
-  ssd_options_ = SsdOptionsFor(options.dram_bytes, options.write_buffer_bytes, snapshot.instances);
   context_->ChoosePartitions(snapshot.instances);
   context_->dense_step = snapshot.dense_step;
-  TF_HPS_ASSIGN_OR_RETURN(context_->ssd, SsdTier::Open(directory, ssd_options_));
   next_table_id_ = snapshot.next_table_id;
   for (const Snapshot::Table& table : snapshot.tables) {
     TF_HPS_ASSIGN_OR_RETURN(tables_[table.state.name], TieredTable::Create(context_, table.state));
   }
-  keep_commits_ = options.keep_commits;
+  keep_commits_ =
+      options.keep_commits > 0 ? options.keep_commits : std::max<int64_t>(snapshot.keep_commits, 1);
   RetainCommits(INT64_MAX);  // who only opens a store loses none
   return absl::OkStatus();
 }
 
 std::vector<int64_t> Store::Commits() {
   SharedPass pass(&context_->gate);
-  std::vector<int64_t> numbers = ListCommits(path());
-  numbers.erase(std::remove_if(numbers.begin(), numbers.end(),
-                               [this](int64_t number) {
-                                 return number > last_commit_ ||
-                                        !PathExists(ManifestPath(path(), number));
-                               }),
-                numbers.end());
-  return numbers;
+  return WholeCommits();
 }
 
 absl::Status Store::RemoveCommit(int64_t number) {
@@ -197,18 +251,23 @@ absl::StatusOr<int64_t> Store::Commit(ParallelFor parallel_for) {
   StageTimer timer(context_.get(), Stage::kCommit);
   Snapshot snapshot;
   std::string directory;
+  auto still_changed = absl::MakeCleanup([this] { context_->NoteChange(); });  // unless it works
   {
     ExclusivePass pass(&context_->gate);
     TF_HPS_RETURN_IF_ERROR(CheckOpen());
+    context_->changed = false;
     directory = CommitDirectory(last_commit_ + 1);
     TF_HPS_RETURN_IF_ERROR(RemoveTree(directory));  // of a commit that did not come about
     TF_HPS_RETURN_IF_ERROR(FlushTables(parallel_for));
     snapshot = DescribeTables();
+    snapshot.keep_commits = keep_commits_;
     TF_HPS_RETURN_IF_ERROR(LinkFiles(directory, &snapshot));
     const int64_t reopenings = context_->ssd->reopenings();
     if (std::exchange(synced_reopenings_, reopenings) != reopenings) synced_files_.clear();
   }
-  return PublishCommit(directory, snapshot, parallel_for);
+  TF_HPS_ASSIGN_OR_RETURN(const int64_t number, PublishCommit(directory, snapshot, parallel_for));
+  std::move(still_changed).Cancel();
+  return number;
 }
 
 absl::Status Store::LinkFiles(const std::string& directory, Snapshot* snapshot) {

@@ -65,6 +65,11 @@ struct StoreContext {
   // Steps of the optimizer that trains the dense weights beside the tables, as of the last update.
   std::atomic<int64_t> dense_step{0};
 
+  // Whether anything that a commit holds has changed since the last one. Set within the gate,
+  // shared or exclusive; a commit clears it, exclusive.
+  std::atomic<bool> changed{false};
+  void NoteChange() { changed.store(true, std::memory_order_relaxed); }
+
   // Of ssd tiers that a restore replaced.
   std::atomic<int64_t> former_bytes_read{0};
   std::atomic<int64_t> former_bytes_written{0};

@@ -110,6 +110,7 @@ absl::Status TieredTable::Modify(absl::Span<const int64_t> keys, bool remember,
     TF_HPS_RETURN_IF_ERROR(CheckOpen());
     StageTimer timer(context_.get(), Stage::kUpdate);
     MutexLock training(&training_mu_);
+    context_->NoteChange();
     last_lookup_.reset();
     auto batch = std::make_unique<Batch>(keys, partition_count_, parallel_for);
     const absl::Status status = ForEachPartition(parallel_for, [&](int64_t p) {
@@ -181,6 +182,7 @@ absl::Status TieredTable::Remove(absl::Span<const int64_t> keys, ParallelFor par
   SharedPass pass(&context_->gate);
   TF_HPS_RETURN_IF_ERROR(CheckOpen());
   MutexLock training(&training_mu_);
+  context_->NoteChange();
   const KeyBatch batch(keys, static_cast<uint32_t>(partition_count_), parallel_for);
   return ForEachPartition(parallel_for, [&](int64_t p) {
     context_->gate.AssertShared();

@@ -254,6 +254,7 @@ absl::Status TieredTable::ApplyGradients(absl::Span<const Gradients> gradients,
         shared.push_back(std::make_unique<SharedPass>(&context->gate));
       }
     }
+    for (StoreContext* context : contexts) context->NoteChange();
     std::vector<std::unique_ptr<MutexLock>> training;
     for (const auto& step : steps) {
       step->table->AssertGateShared();

@@ -29,8 +29,8 @@ bool OneOf(const std::string& name, std::initializer_list<absl::string_view> nam
 
 }  // namespace
 
-Verifier::Verifier(const std::string& path, const std::string& save_id)
-    : path_(path), save_id_(save_id) {}
+Verifier::Verifier(const std::string& path, const std::string& save_id, int64_t commit)
+    : path_(path), save_id_(save_id), commit_(commit) {}
 
 Verifier::~Verifier() {
   cursor_.reset();
@@ -66,14 +66,14 @@ bool Verifier::Next() {
 }
 
 bool Verifier::Begin() {
-  if (save_id_.empty()) CheckStoreDirectory();
+  if (save_id_.empty() && commit_ == 0) CheckStoreDirectory();
   const std::vector<Finding> before = findings_;
   for (int attempt = 1;; ++attempt) {
     const int64_t number = FindCommit();
     const bool staged = number >= 0 && StageCommit(number);
-    const bool moved = save_id_.empty() && ReadCurrent(path_).value_or(number) != number;
-    if (findings_.size() > before.size() && moved && attempt < kAttempts) {
+    if (findings_.size() > before.size() && HasGone(number) && attempt < kAttempts) {
       findings_ = before;
+      if (commit_ > 0) return false;
       continue;
     }
     if (!staged) return false;
@@ -90,9 +90,16 @@ bool Verifier::Begin() {
   return true;
 }
 
+bool Verifier::HasGone(int64_t number) const {
+  if (!save_id_.empty()) return false;
+  if (commit_ > 0) return !PathExists(CommitPath(path_, number));
+  return ReadCurrent(path_).value_or(number) != number;
+}
+
 // The last commit; if CURRENT does not tell, the one of the largest number; -1: none.
 int64_t Verifier::FindCommit() {
   if (!save_id_.empty()) return 0;
+  if (commit_ > 0) return commit_;
   const absl::StatusOr<int64_t> current = ReadCurrent(path_);
   if (current.ok()) return *current;
   Damage(JoinPath(path_, "CURRENT"), current.status().message());
@@ -104,8 +111,9 @@ bool Verifier::StageCommit(int64_t number) {
   absl::StatusOr<SavedTables> saved =
       save_id_.empty() ? ReadCommit(path_, number) : ReadCheckpoint(path_, save_id_);
   if (!saved.ok()) {
-    Damage(save_id_.empty() ? ManifestPath(path_, number) : FlatPath(path_, save_id_, 0),
-           saved.status().message());
+    const std::string manifest =
+        save_id_.empty() ? ManifestPath(path_, number) : FlatPath(path_, save_id_, 0);
+    Damage(manifest, absl::IsNotFound(saved.status()) ? "is missing" : saved.status().message());
     return false;
   }
   saved_ = *std::move(saved);
@@ -120,7 +128,7 @@ bool Verifier::StageCommit(int64_t number) {
     const SsdTier::File& file = saved_.snapshot.files[i];
     const absl::Status status = StageFile(file, saved_.files[i]);
     if (status.ok()) continue;
-    Damage(saved_.files[i], status.message());
+    Damage(saved_.files[i], absl::IsNotFound(status) ? "is missing" : status.message());
     staged_[i] = false;
     damaged_instances_.insert(file.instance);
   }

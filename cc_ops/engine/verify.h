@@ -1,5 +1,5 @@
-// A full check of a store's last commit, or of the tables that were saved with a checkpoint: every
-// file, every block and every row. It changes nothing: LevelDB opens links to the files (or copies
+// A full check of a store's commit, or of the tables that were saved with a checkpoint: every file,
+// every block and every row. It changes nothing: LevelDB opens links to the files (or copies
 // of the small ones) in a temporary directory. A store may be in use meanwhile.
 
 #ifndef TF_HPS_CC_OPS_ENGINE_VERIFY_H_
@@ -29,8 +29,9 @@ struct Finding {
 // Not thread-safe.
 class Verifier {
  public:
-  // As for ReadSavedTables; what cannot be read is among the findings.
-  Verifier(const std::string& path, const std::string& save_id);
+  // As for ReadSavedTables; what cannot be read is among the findings. `commit`, if positive, is
+  // the one of a store to look at, and all to look at; 0: its directory and its last commit.
+  Verifier(const std::string& path, const std::string& save_id, int64_t commit = 0);
   ~Verifier();  // removes the temporary directory
   Verifier(const Verifier&) = delete;
   Verifier& operator=(const Verifier&) = delete;
@@ -56,6 +57,8 @@ class Verifier {
   void CheckStoreDirectory();
   void CheckOtherCommits(int64_t current);
   bool Begin();
+  // Whether the store, being in use, has taken the commit away.
+  bool HasGone(int64_t number) const;
   int64_t FindCommit();
   bool StageCommit(int64_t number);
   absl::Status MakeStagingDirectory();
@@ -72,6 +75,7 @@ class Verifier {
 
   const std::string path_;
   const std::string save_id_;
+  const int64_t commit_;
   SavedTables saved_;
   std::vector<Finding> findings_;
 

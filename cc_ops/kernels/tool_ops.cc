@@ -43,12 +43,15 @@ class InspectOp : public OpKernel {
   void Compute(OpKernelContext* ctx) override {
     OP_REQUIRES_VALUE(const std::string path, ctx, StringInput(ctx, 0, "path"));
     OP_REQUIRES_VALUE(const std::string save_id, ctx, StringInput(ctx, 1, "save_id"));
-    OP_REQUIRES_VALUE(const SavedTables saved, ctx, ReadSavedTables(path, save_id));
+    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(2), "commit", 0));
+    const int64_t commit = ctx->input(2).scalar<int64_t>()();
+    OP_REQUIRES_VALUE(const SavedTables saved, ctx, ReadSavedTables(path, save_id, commit));
     const Snapshot& snapshot = saved.snapshot;
     OP_REQUIRES_OK(ctx, OutputVector(ctx, 0, std::vector<std::string>{saved.manifest}));
-    OP_REQUIRES_OK(ctx, OutputVector(ctx, 1,
-                                     std::vector<int64_t>{saved.commit, snapshot.instances,
-                                                          snapshot.dense_step}));
+    OP_REQUIRES_OK(ctx,
+                   OutputVector(ctx, 1,
+                                std::vector<int64_t>{saved.commit, snapshot.instances,
+                                                     snapshot.dense_step, snapshot.keep_commits}));
     std::vector<std::string> texts;
     std::vector<int64_t> numbers;
     for (const Snapshot::Table& table : snapshot.tables) {
@@ -77,8 +80,8 @@ class InspectOp : public OpKernel {
 class VerifierResource : public DescribedResource {
  public:
   static constexpr char kKind[] = "verifier";
-  VerifierResource(const std::string& path, const std::string& save_id)
-      : DescribedResource(absl::StrCat("verifier of ", path)), verifier(path, save_id) {}
+  VerifierResource(const std::string& path, const std::string& save_id, int64_t commit)
+      : DescribedResource(absl::StrCat("verifier of ", path)), verifier(path, save_id, commit) {}
 
   Mutex mu;
   Verifier verifier ABSL_GUARDED_BY(mu);
@@ -91,8 +94,10 @@ class VerifyBeginOp : public OpKernel {
   void Compute(OpKernelContext* ctx) override {
     OP_REQUIRES_VALUE(const std::string path, ctx, StringInput(ctx, 0, "path"));
     OP_REQUIRES_VALUE(const std::string save_id, ctx, StringInput(ctx, 1, "save_id"));
+    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(2), "commit", 0));
+    const int64_t commit = ctx->input(2).scalar<int64_t>()();
     // With the verifier go its temporary files.
-    OP_REQUIRES_OK(ctx, OutputOwner(ctx, 0, new VerifierResource(path, save_id)));
+    OP_REQUIRES_OK(ctx, OutputOwner(ctx, 0, new VerifierResource(path, save_id, commit)));
   }
 };
 

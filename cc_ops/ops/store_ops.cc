@@ -34,7 +34,7 @@ REGISTER_OP("TfHps>StoreHandle")
     .Attr("hbm_bytes: int >= 0")
     .Attr("eviction: {'lfu', 'lru'}")
     .Attr("cache_reads: bool = false")
-    .Attr("keep_commits: int >= 1 = 1")
+    .Attr("keep_commits: int >= 0 = 0")
     .Attr("commit: int >= 0 = 0")
     .Attr("shared_name: string")
     .SetIsStateful()
@@ -53,8 +53,10 @@ dram_bytes: bytes of DRAM for rows, their state and index, of all tables togethe
 hbm_bytes: bytes of GPU memory, likewise. This build has no GPU tier: 0, else InvalidArgument.
 eviction: which rows leave DRAM first: the least frequently or the least recently used.
 cache_reads: whether lookups outside training keep in DRAM what they read from SSD, for serving.
-keep_commits: how many of the last commits stay.
+keep_commits: how many of the last commits stay, remembered by the next one. 0: what is remembered,
+  1 in a new store.
 commit: the commit to open at; 0 is the last. NotFound if there is none of that number (any more).
+  With a number the store opens even if its file CURRENT is damaged.
 shared_name: name of the resource on its device; unique for each store.
 )doc");
 

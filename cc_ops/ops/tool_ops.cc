@@ -23,6 +23,7 @@ absl::Status VectorsOfScalars(InferenceContext* c) {
 REGISTER_OP("TfHps>Inspect")
     .Input("path: string")
     .Input("save_id: string")
+    .Input("commit: int64")
     .Output("manifest: string")
     .Output("counters: int64")
     .Output("table_texts: string")
@@ -32,15 +33,17 @@ REGISTER_OP("TfHps>Inspect")
     .SetIsStateful()
     .SetShapeFn(VectorsOfScalars)
     .Doc(R"doc(
-Says what a store's last commit, or a checkpoint's tables, consist of.
+Says what a store's commit, or a checkpoint's tables, consist of.
 
 Reads the manifest alone, without a lock: the store may be in use. Fails with NotFound, DataLoss,
 ..., naming the path.
 
 path: string []. A store's directory; with a save_id the prefix of a checkpoint.
 save_id: string []. "" for a store; else the id in the names of the checkpoint's files.
+commit: int64 []. The number of the store's commit; 0: the last.
 manifest: string [1]. Its path.
-counters: int64 [3]. The commit's number (0: none, or a checkpoint), LevelDB instances, dense step.
+counters: int64 [4]. The commit's number (0: none, or a checkpoint), LevelDB instances, dense step,
+  how many commits are kept (0: a checkpoint).
 table_texts: string [5 * t]. For each table: its name in the checkpoint, name, initializer, salt,
   optimizer.
 table_numbers: int64 [5 * t]. For each table: dim, seed, step, rows, bytes of a row on SSD.
@@ -51,20 +54,24 @@ file_numbers: int64 [2 * f]. For each file: LevelDB instance, bytes.
 REGISTER_OP("TfHps>VerifyBegin")
     .Input("path: string")
     .Input("save_id: string")
+    .Input("commit: int64")
     .Output("verifier: resource")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
       ShapeHandle unused;
       TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 0, &unused));
       TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 0, &unused));
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 0, &unused));
       c->set_output(0, c->Scalar());
       return absl::OkStatus();
     })
     .Doc(R"doc(
-Starts a full check of a store's last commit or of a checkpoint's tables.
+Starts a full check of a store's commit or of a checkpoint's tables.
 
 path: string []. As for Inspect.
 save_id: string []. As for Inspect.
+commit: int64 []. The commit's number, then nothing else of the store is looked at; 0: the store's
+  directory and its last commit.
 verifier: resource []. Freed, and its temporary files removed, with its tensor.
 )doc");
 

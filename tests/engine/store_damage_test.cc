@@ -10,6 +10,8 @@
 #include <fstream>
 #include <random>
 
+#include "absl/strings/str_format.h"
+#include "cc_ops/engine/file_util.h"
 #include "tests/engine/store_fixture.h"
 
 namespace tf_hps {
@@ -125,6 +127,38 @@ TEST_F(StoreDamageTest, EveryFlippedBitOfFormatIsFound) {
   }
   Write(file, sound);
   TF_HPS_ASSERT_OK(OpenAndReadAll());
+}
+
+// What is damaged is not the end of what is sound.
+TEST_F(StoreDamageTest, AnOlderCommitOpensBesideADamagedOne) {
+  StoreOptions options = Options();
+  options.keep_commits = 3;
+  OpenWith(options);
+  TF_HPS_ASSERT_OK(Put(Attach("t", kDim, kUniform).get(), {1}, 5));
+  const int64_t sound = store_->Commits().back();
+  const int64_t last = *store_->Commit();
+  store_.reset();
+  const std::string commit = absl::StrFormat("%s/commits/%06d", path(), last);
+  const std::string current = path() + "/CURRENT";
+  for (const std::string& file : {commit + "/MANIFEST", current}) {
+    const std::string data = *ReadFile(file);
+    Write(file, data.substr(1));
+    const absl::Status status = Store::Open(Options()).status();
+    ExpectError(status, StatusCode::kDataLoss, file);
+    for (const std::string& part : {absl::StrCat("tf-hps verify ", path()), std::string("commit"),
+                                    absl::StrCat(sound), std::string("commit=<number> opens")}) {
+      EXPECT_TRUE(absl::StrContains(status.message(), part)) << status << "\nexpected: " << part;
+    }
+    options.commit = sound;
+    OpenWith(options);
+    store_.reset();
+    Write(file, data);
+  }
+  Write(current, "damaged");
+  OpenWith(options);
+  EXPECT_EQ(*store_->Commit(), last + 1);  // which mends CURRENT
+  Reopen();
+  EXPECT_EQ(store_->Commits().back(), last + 1);
 }
 
 // A "2" with one bit flipped is a "0", which would open as an empty store.

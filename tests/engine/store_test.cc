@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <functional>
 #include <set>
 #include <thread>
 
@@ -140,7 +141,8 @@ TEST_F(StoreTest, KeepsAsManyCommitsAsAskedAndOpensAtEach) {
   }
   options.commit = 2;
   store_.reset();
-  ExpectError(Store::Open(options).status(), StatusCode::kNotFound, "no commit 2");
+  ExpectError(Store::Open(options).status(), StatusCode::kNotFound,
+              "no commit 2 (any more), it has commits 3, 4 and 5");
 }
 
 TEST_F(StoreTest, TheCommitAfterOneThatWasOpenedAtIsAfterTheLast) {
@@ -165,10 +167,102 @@ TEST_F(StoreTest, OpeningLosesNoCommit) {
   options.keep_commits = 3;
   OpenWith(options);
   for (int n = 1; n <= 3; ++n) Commit();
-  Reopen();
+  options.keep_commits = 1;
+  OpenWith(options);
   EXPECT_EQ(store_->Commits(), (std::vector<int64_t>{1, 2, 3}));
   Commit();
   EXPECT_EQ(store_->Commits(), (std::vector<int64_t>{4}));
+}
+
+TEST_F(StoreTest, RemembersHowManyCommitsItKeeps) {
+  StoreOptions options = Options();
+  options.keep_commits = 2;
+  OpenWith(options);
+  Commit();
+  for (int n = 0; n < 3; ++n) {
+    Reopen();  // says nothing of commits
+    Commit();
+  }
+  EXPECT_EQ(store_->Commits(), (std::vector<int64_t>{3, 4}));
+  options.keep_commits = 3;
+  OpenWith(options);
+  Commit();
+  Reopen();
+  Commit();
+  EXPECT_EQ(store_->Commits(), (std::vector<int64_t>{4, 5, 6}));
+}
+
+TEST_F(StoreTest, ClosingCommitsWhatHasChangedAndNothingElse) {
+  Open();
+  TF_HPS_ASSERT_OK(store_->Close(/*commit=*/true));
+  Open();
+  EXPECT_EQ(store_->Commits(), (std::vector<int64_t>{}));
+  int64_t commits = 0;
+  const std::vector<std::pair<std::string, std::function<void(const TablePtr&)>>> changes = {
+      {"a new table", [](const TablePtr&) {}},
+      {"an upsert",
+       [](const TablePtr& t) {
+         TF_HPS_ASSERT_OK(Put(t.get(), {1, 2}, 3));
+       }},
+      {"a new row",
+       [](const TablePtr& t) {
+         float row[4];
+         TF_HPS_ASSERT_OK(t->LookupOrCreate({3}, row, SerialFor));
+       }},
+      {"an update",
+       [](const TablePtr& t) {
+         const float gradient[4] = {1, 1, 1, 1};
+         const TieredTable::Gradients gradients[] = {{t.get(), {1}, gradient}};
+         TF_HPS_ASSERT_OK(TieredTable::ApplyGradients(gradients, *OptimizerSpec::Parse("sgd"),
+                                                      {0.1f}, TieredTable::NonFinite::kError,
+                                                      SerialFor));
+       }},
+      {"a removal", [](const TablePtr& t) { TF_HPS_ASSERT_OK(t->Remove({2}, SerialFor)); }},
+      {"a drop", [this](const TablePtr& t) { TF_HPS_ASSERT_OK(store_->Drop(t.get())); }},
+  };
+  for (const auto& [what, change] : changes) {
+    change(Attach("t"));
+    TF_HPS_ASSERT_OK(store_->Close(/*commit=*/true));
+    Reopen();
+    EXPECT_EQ(store_->Commits(), (std::vector<int64_t>{++commits})) << what;
+    if (what == "a drop") break;
+    const TablePtr table = Attach("t");
+    float rows[8];
+    bool there[2];
+    TF_HPS_ASSERT_OK(table->Lookup({1, 77}, rows, SerialFor));
+    TF_HPS_ASSERT_OK(table->Contains({1, 77}, there, SerialFor));
+    TF_HPS_ASSERT_OK(store_->Export(table.get()).status());
+    TF_HPS_ASSERT_OK(store_->Close(/*commit=*/true));
+    Reopen();
+    EXPECT_EQ(store_->Commits(), (std::vector<int64_t>{commits})) << "looking, after " << what;
+  }
+}
+
+TEST_F(StoreTest, LookingAtAnOlderCommitDoesNotMakeItTheLast) {
+  StoreOptions options = Options();
+  options.keep_commits = 2;
+  OpenWith(options);
+  for (int n = 1; n <= 2; ++n) {
+    TF_HPS_ASSERT_OK(Put(Attach("t").get(), {1}, static_cast<float>(n)));
+    Commit();
+  }
+  options.commit = 1;
+  OpenWith(options);
+  EXPECT_EQ(Values(Attach("t")), Expected({1}, 1));
+  TF_HPS_ASSERT_OK(store_->Close(/*commit=*/true));
+  Reopen();
+  EXPECT_EQ(Values(Attach("t")), Expected({1}, 2));
+}
+
+TEST_F(StoreTest, ACommitThatFailedIsMadeUpForByTheNextClose) {
+  Open();
+  TF_HPS_ASSERT_OK(Put(Attach("t").get(), {1}, 1));
+  std::ofstream(path() + "/commits") << "in the way";
+  EXPECT_FALSE(store_->Commit().ok());
+  TF_HPS_ASSERT_OK(RemoveTree(path() + "/commits"));
+  TF_HPS_ASSERT_OK(store_->Close(/*commit=*/true));
+  Reopen();
+  EXPECT_EQ(Values(Attach("t")), Expected({1}, 1));
 }
 
 TEST_F(StoreTest, AFailedCommitLeavesTheStoreOpenAndCanBeTriedAgain) {

@@ -2,11 +2,13 @@
 
 from tf_hps import _ops
 from tf_hps.store import Store
-from tf_hps.tools import sources, text
+from tf_hps.tools import sources, text, verification
 
 
 def compact(path, dram_bytes):
     """Rewrites a store without garbage and commits.
+
+    A damaged store is refused, rather than that a new commit takes the place of sound ones.
 
     Returns:
       A dict for JSON: bytes of the last commit's files and of the whole store on disk, `before`
@@ -15,14 +17,15 @@ def compact(path, dram_bytes):
     source = sources.find(path)
     if source.kind != "store":
         raise sources.ToolError(f"{path} is a {source.kind}; only a store can be compacted")
+    verification.check_last_commit(source)
     before = _sizes(source)
-    kept = sources.commits(source)
-    # Each commit that is kept holds on to its own files: no more of them than there were.
     with text.Progress("compact") as progress:
         progress.update(0, "(LevelDB does not say how far it is)")
-        with Store(path, dram_bytes=dram_bytes, keep_commits=max(1, len(kept))) as store:
+        with Store(path, dram_bytes=dram_bytes) as store:
             with _ops.readable_errors():
                 _ops.ops.tf_hps_store_compact(store.handle)
+            store.commit()
+            store.close(commit=False)
     return {
         "path": path,
         "before": before,

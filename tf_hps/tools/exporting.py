@@ -18,22 +18,24 @@ _SLOTS = {  # of an optimizer's spec without its parameters: what a row's state 
 }
 
 
-def export(path, output, names, format, state, chunk_rows, overwrite, dram_bytes):
+def export(path, output, names, commit, format, state, chunk_rows, overwrite, dram_bytes):
     """Writes tables to files; see `formats`.
 
     Returns:
       A dict for JSON: for each table its name, file, rows and bytes.
     """
-    formats.check_available(format)
     source = sources.find(path)
-    saved = [table for save_id in source.save_ids for table in sources.read(source, save_id).tables]
+    if commit and source.kind != "store":
+        raise sources.ToolError(f"--commit: {path} is a {source.kind}; only stores have commits")
+    saved = [t for save_id in source.save_ids for t in sources.read(source, save_id, commit).tables]
+    formats.check_available(format)
     chosen = _choose(path, saved, names)
     targets = {table.alias: _target(table, saved, output, format, overwrite) for table in chosen}
     os.makedirs(output, exist_ok=True)
     results = []
     for save_id in source.save_ids:
         wanted = [table for table in chosen if table.save_id == save_id]
-        with _opened(source, save_id, saved, dram_bytes) as tables:
+        with _opened(source, save_id, saved, commit, dram_bytes) as tables:
             for about in wanted:
                 target = targets[about.alias]
                 _write(tables[about.alias], about, target, format, state, chunk_rows)
@@ -66,11 +68,10 @@ def _target(table, saved, output, format, overwrite):
 
 
 @contextlib.contextmanager
-def _opened(source, save_id, saved, dram_bytes):
+def _opened(source, save_id, saved, commit, dram_bytes):
     """Yields the open tables of a source by alias."""
     if source.kind == "store":
-        keep = max(1, len(sources.commits(source)))
-        store = Store(source.prefix, dram_bytes=dram_bytes, keep_commits=keep)
+        store = Store(source.prefix, dram_bytes=dram_bytes, commit=commit)
     else:
         store = Store(dram_bytes=dram_bytes)
     try:

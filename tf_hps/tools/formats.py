@@ -57,23 +57,24 @@ def writer(path, format, description):
       write(arrays): of a dict of name -> array: keys int64 [n], others float32 [n, dim].
     """
     unfinished = path + ".tmp"
-    _remove(unfinished)
+    remove(unfinished)
     try:
         make = _parquet_writer if format == "parquet" else _numpy_writer
         with make(unfinished, format, description) as write:
             yield write
-        _remove(path)
+        remove(path)
         os.rename(unfinished, path)
     except OSError as error:
-        _remove(unfinished)
+        remove(unfinished)
         reason = error.strerror or f"not all could be written, is the disk full? ({error})"
         raise ToolError(f"cannot write {path}: {reason}") from error
     except BaseException:
-        _remove(unfinished)
+        remove(unfinished)
         raise
 
 
-def _remove(path):
+def remove(path):
+    """Removes a file or a folder, if there is one."""
     if os.path.isdir(path):
         shutil.rmtree(path)
     else:
@@ -98,7 +99,7 @@ def _parquet_writer(path, format, description):
             columns.append(pa.FixedSizeListArray.from_arrays(values, type=vector))
         file.write_batch(pa.record_batch(columns, schema=schema))
 
-    with pa.parquet.ParquetWriter(path, schema) as file:
+    with pa.parquet.ParquetWriter(path, schema, write_page_checksum=True) as file:
         yield write
 
 
@@ -146,10 +147,8 @@ class Input:
 
     def _open_parquet(self):
         pa = _pyarrow()
-        try:
-            file = pa.parquet.ParquetFile(self.path)
-        except (pa.ArrowException, OSError) as error:
-            raise ToolError(f"{self.path} cannot be read as Parquet: {error}") from None
+        with self._readable():
+            file = pa.parquet.ParquetFile(self.path, page_checksum_verification=True)
         metadata = (file.schema_arrow.metadata or {}).get(_METADATA)
         if metadata:
             self.description = json.loads(metadata)
@@ -161,6 +160,14 @@ class Input:
                 f"and weights (lists of float). It has {', '.join(file.schema_arrow.names)}"
             )
         return file
+
+    @contextlib.contextmanager
+    def _readable(self):
+        """Within it, pyarrow's errors name the file."""
+        try:
+            yield
+        except (_pyarrow().ArrowException, OSError) as error:
+            raise ToolError(f"{self.path} cannot be read as Parquet: {error}") from None
 
     def _list_parts(self):
         if not os.path.isdir(self.path):
@@ -181,9 +188,9 @@ class Input:
     def chunks(self, chunk_rows):
         """Yields (keys int64 [n], weights float32 [n, dim]), n up to `chunk_rows`."""
         if self.path.endswith(".parquet"):
-            columns = ["key", "weights"]
-            for batch in self._file.iter_batches(batch_size=chunk_rows, columns=columns):
-                yield self._checked(self.path, *self._from_arrow(batch))
+            with self._readable():
+                for batch in self._file.iter_batches(chunk_rows, columns=["key", "weights"]):
+                    yield self._checked(self.path, *self._from_arrow(batch))
             return
         for part in self._parts:
             keys, weights = self._checked(part, *_load_part(part))

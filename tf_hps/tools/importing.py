@@ -13,12 +13,9 @@ def import_tables(path, inputs, name, initializer, seed, chunk_rows, dram_bytes)
     Returns:
       A dict for JSON: for each table its name, the rows that came in and the rows it has now.
     """
-    keep = 1
-    if os.path.exists(path) and os.listdir(path):
-        source = sources.find(path)
-        if source.kind != "store":
-            raise sources.ToolError(f"{path} is a {source.kind}; rows can be put into a store only")
-        keep = max(1, len(sources.commits(source)))
+    new = _is_new(path)
+    if not new and (kind := sources.find(path).kind) != "store":
+        raise sources.ToolError(f"{path} is a {kind}; rows can be put into a store only")
     opened = [formats.Input(each) for each in _expand(inputs)]
     if name and len(inputs) > 1 and len({i.description.get("name") for i in opened}) > 1:
         raise sources.ToolError("--name: the files are of several tables; import them one by one")
@@ -26,14 +23,36 @@ def import_tables(path, inputs, name, initializer, seed, chunk_rows, dram_bytes)
     for each, target in zip(opened, targets, strict=True):
         if not target:
             raise sources.ToolError(f"{each.path} does not say which table it is: use --name")
+    was_there = os.path.isdir(path)
     results = []
-    with Store(path, dram_bytes=dram_bytes, keep_commits=keep) as store:
+    store = Store(path, dram_bytes=dram_bytes)
+    try:
         for each, target in zip(opened, targets, strict=True):
             options = {"initializer": initializer, "seed": seed}
             results.append(_import_one(store, each, target, options, chunk_rows))
         commit = store.commit()
+    except BaseException:
         store.close(commit=False)
+        if new:
+            _discard(path, was_there)
+        raise
+    store.close(commit=False)
     return {"path": path, "commit": commit, "tables": results}
+
+
+def _discard(path, but_the_folder):
+    """Removes the store at a path, which did not come about."""
+    for name in os.listdir(path):
+        formats.remove(os.path.join(path, name))
+    if not but_the_folder:
+        os.rmdir(path)
+
+
+def _is_new(path):
+    """Returns whether a store is to be made there, where no checkpoint is either."""
+    if os.path.isdir(path):
+        return not os.listdir(path)
+    return not os.path.exists(path) and not sources.is_prefix(path)
 
 
 def _expand(inputs):

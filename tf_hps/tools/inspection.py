@@ -4,19 +4,23 @@ from tf_hps._estimate import estimate
 from tf_hps.tools import sources, text
 
 
-def inspect(path):
+def inspect(path, commit=None):
     """Returns what is at a path, a dict for JSON. Reads manifests only."""
     source = sources.find(path)
-    parts = [sources.read(source, save_id) for save_id in source.save_ids]
+    if commit and source.kind != "store":
+        raise sources.ToolError(f"--commit: {path} is a {source.kind}; only stores have commits")
+    parts = [sources.read(source, save_id, commit) for save_id in source.save_ids]
     files = [file for part in parts for file in part.files]
     report = {"kind": source.kind, "path": source.path, "format": _format(source, parts[0])}
     if source.kind == "store":
         report["commit"] = parts[0].commit
         report["commits"] = sources.commits(source)
+        report["keep_commits"] = parts[0].keep_commits or 1
     else:
+        report["prefix"] = source.prefix
         report["save_ids"] = source.save_ids
     report |= {
-        "dense_step": parts[0].dense_step,
+        "dense_step": max(part.dense_step for part in parts),
         "instances": sum(part.instances for part in parts),
         "files": len(files),
         "file_bytes": sum(size for _, _, size in files),
@@ -66,8 +70,11 @@ def show(report):
         commit = f"{report['commit']}, of dense step {report['dense_step']}"
         if not report["commit"]:
             commit = "none yet"
-        facts.append(("commit", commit + (f"; others: {', '.join(others)}" if others else "")))
+        kept = f", {report['keep_commits']} are kept" if report["keep_commits"] > 1 else ""
+        others = f"; others: {', '.join(others)}" if others else ""
+        facts.append(("commit", commit + others + kept))
     else:
+        facts.append(("prefix", f"{report['prefix']}, of dense step {report['dense_step']}"))
         facts.append(("save id", ", ".join(report["save_ids"])))
     instances = report["instances"]
     files = f"{report['files']} files, {text.size(report['file_bytes'])}"

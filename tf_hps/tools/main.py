@@ -17,6 +17,7 @@ from tf_hps._version import __version__
 from tf_hps.tools import compaction, exporting, importing, inspection, sources, verification
 
 _PATH = "a store's directory, a checkpoint's prefix, or a SavedModel's directory"
+_JSON = "print the result as JSON"
 _EPILOG = """\
 PATH is the directory of a store, the prefix of a checkpoint, or a SavedModel's directory.
 
@@ -33,6 +34,7 @@ exit codes: 0 all is well; 1 damage was found, or the command failed; 2 wrong co
 def main(argv=None):
     """Runs the command and returns its exit code."""
     arguments = _parser().parse_args(argv)
+    arguments.json |= arguments.json_first
     with contextlib.suppress(RuntimeError):  # called from a program that uses TensorFlow already
         tf.config.set_visible_devices([], "GPU")  # a training process may have them
     try:
@@ -50,7 +52,9 @@ def main(argv=None):
     except (sources.ToolError, ValueError, TypeError, OSError) as error:
         print(f"tf-hps: {error}", file=sys.stderr)
     except tf.errors.OpError as error:
-        print(f"tf-hps: {error.message}", file=sys.stderr)
+        lossy = isinstance(error, tf.errors.DataLossError) and "tf-hps verify" not in error.message
+        hint = f". `tf-hps verify {arguments.path}` lists all that is damaged" if lossy else ""
+        print(f"tf-hps: {error.message}{hint}", file=sys.stderr)
     return 1
 
 
@@ -61,6 +65,7 @@ def _parser():
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--json", dest="json_first", action="store_true", help=_JSON)
     parser.add_argument("--version", action="version", version=f"tf-hps {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for add in (_add_inspect, _add_verify, _add_export, _add_import, _add_compact):
@@ -77,7 +82,7 @@ def _add(commands, name, summary, details, examples, path_help=_PATH):
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     command.add_argument("path", metavar="PATH", help=path_help)
-    command.add_argument("--json", action="store_true", help="print the result as JSON")
+    command.add_argument("--json", action="store_true", help=_JSON)
     return command
 
 
@@ -88,11 +93,20 @@ def _budget(text):
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def _rows(text):
+def _count(text):
     number = int(text)
     if not 1 <= number < 2**31:
         raise argparse.ArgumentTypeError(f"expected a number from 1 to 2**31 - 1. Received: {text}")
     return number
+
+
+def _add_commit(command, default):
+    command.add_argument(
+        "--commit",
+        type=_count,
+        metavar="N",
+        help=f"of a store, the number of a commit (default: {default})",
+    )
 
 
 def _add_budget(command):
@@ -106,7 +120,7 @@ def _add_budget(command):
 
 def _add_chunk(command):
     command.add_argument(
-        "--chunk-rows", type=_rows, default=65536, help="rows at a time (default: %(default)s)"
+        "--chunk-rows", type=_count, default=65536, help="rows at a time (default: %(default)s)"
     )
 
 
@@ -115,11 +129,13 @@ def _add_inspect(commands):
         commands,
         "inspect",
         "show the tables and their sizes",
-        "Reads the last commit's manifest only: the store may be in use.",
+        "Reads a commit's manifest only: the store may be in use.",
         ["ctr_store", "checkpoints/ckpt-7", "served --json"],
     )
+    _add_commit(command, "the last one")
     command.set_defaults(
-        show=inspection.show, run=lambda arguments: (inspection.inspect(arguments.path), 0)
+        show=inspection.show,
+        run=lambda arguments: (inspection.inspect(arguments.path, arguments.commit), 0),
     )
 
 
@@ -128,15 +144,17 @@ def _add_verify(commands):
         commands,
         "verify",
         "check every file and every row",
-        "Changes nothing; the store may be in use.\nPrints nothing and exits with 0 if all is "
-        "well; else prints what is damaged and exits with 1.\nNotes are harmless.",
+        "Of a store: of every commit that it\nkeeps. Changes nothing; the store may be in use.\n"
+        "Prints nothing and exits with 0 if all is well; else prints what is damaged and exits "
+        "with 1.\nNotes are harmless.",
         ["ctr_store", "checkpoints/ckpt-7 --json"],
     )
 
     def run(arguments):
-        report = verification.verify(arguments.path)
+        report = verification.verify(arguments.path, arguments.commit)
         return report, int(not report["ok"])
 
+    _add_commit(command, "all, one after the other")
     command.set_defaults(show=verification.show, run=run)
 
 
@@ -161,14 +179,15 @@ def _add_export(commands):
         default="parquet",
         help="a Parquet file (default; needs pyarrow), or a folder of NumPy files, for each table",
     )
+    _add_commit(command, "the last one")
     command.add_argument("--state", action="store_true", help="the optimizer's state as well")
     command.add_argument("--overwrite", action="store_true", help="replace files that are there")
     _add_chunk(command)
     _add_budget(command)
 
     def run(arguments):
-        options = ("path", "output", "table", "format", "state", "chunk_rows", "overwrite")
-        values = [getattr(arguments, option) for option in (*options, "dram_bytes")]
+        options = ("path", "output", "table", "commit", "format", "state", "chunk_rows")
+        values = [getattr(arguments, option) for option in (*options, "overwrite", "dram_bytes")]
         return exporting.export(*values), 0
 
     command.set_defaults(show=exporting.show, run=run)

@@ -54,12 +54,13 @@ class SavedTable:
 
 @dataclasses.dataclass
 class Saved:
-    """What one save, or a store's last commit, consists of."""
+    """What one save, or a store's commit, consists of."""
 
     manifest: str
     commit: int
     instances: int
     dense_step: int
+    keep_commits: int
     tables: list
     files: list  # of (path, instance, bytes)
 
@@ -72,16 +73,32 @@ def find(path):
             return Source("store", path, path)
         if os.path.isdir(os.path.join(path, "variables")):
             return _checkpoint("SavedModel", path, os.path.join(path, "variables", "variables"))
-        latest = tf.train.latest_checkpoint(path)
-        if latest:
-            return _checkpoint("checkpoint", path, latest)
-        raise ToolError(f"{path} is no store, SavedModel or directory of checkpoints")
+        return _latest_checkpoint(path)
     prefix = path.removesuffix(".index")
-    if os.path.exists(prefix + ".index") or _ids_on_disk(prefix):
+    if is_prefix(prefix):
         return _checkpoint("checkpoint", path, prefix)
     raise ToolError(
         f"{path}: there is no such store, SavedModel or checkpoint (for a checkpoint give its "
         "prefix, the name without .index)"
+    )
+
+
+def is_prefix(prefix):
+    """Returns whether there is a checkpoint, or part of one, of this prefix."""
+    return os.path.exists(prefix + ".index") or bool(_ids_on_disk(prefix))
+
+
+def _latest_checkpoint(path):
+    """Returns the `Source` of the last checkpoint in a directory."""
+    latest = tf.train.latest_checkpoint(path)
+    if latest:
+        return _checkpoint("checkpoint", path, latest)
+    inside = sorted(glob.glob(os.path.join(glob.escape(path), "*.index")))
+    if not inside:
+        raise ToolError(f"{path} is no store, SavedModel or directory of checkpoints")
+    raise ToolError(
+        f"{os.path.join(path, 'checkpoint')} is missing or damaged, and so does not say which "
+        f"checkpoint is the last. Name one: {', '.join(p.removesuffix('.index') for p in inside)}"
     )
 
 
@@ -113,11 +130,17 @@ def _checkpoint(kind, path, prefix):
     return source
 
 
-def read(source, save_id):
-    """Returns the `Saved` of one of a source's save ids."""
+def read(source, save_id, commit=None):
+    """Returns the `Saved` of one of a source's save ids, or of a store's commit (None: last)."""
+    numbers = commits(source) if commit else []
+    if commit and commit not in numbers:
+        raise ToolError(
+            f"{source.path} has no commit {commit}; it has {', '.join(map(str, numbers)) or 'none'}"
+        )
     with eager(), _ops.readable_errors():
         manifest, counters, texts, numbers, files, sizes = (
-            column.numpy() for column in _ops.ops.tf_hps_inspect(source.prefix, save_id)
+            column.numpy()
+            for column in _ops.ops.tf_hps_inspect(source.prefix, save_id, commit or 0)
         )
     texts = [text.decode() for text in texts]
     numbers, sizes = numbers.tolist(), sizes.tolist()

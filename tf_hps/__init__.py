@@ -10,6 +10,7 @@ from tf_hps._estimate import Estimate, estimate
 from tf_hps._version import __version__
 from tf_hps.embedding import HPSEmbedding
 from tf_hps.optimizer import HPSOptimizer
+from tf_hps.prefetching import prefetch
 from tf_hps.store import Store, default_store, set_default_store
 from tf_hps.table import Table
 from tf_hps.tiering import make_tiered
@@ -24,5 +25,6 @@ __all__ = [
     "default_store",
     "estimate",
     "make_tiered",
+    "prefetch",
     "set_default_store",
 ]

@@ -164,7 +164,10 @@ void DramPartition::PickVictims(int64_t n, std::vector<Position>* victims) {
     if (hand_ >= limit) hand_ = 0;
     RowHeader* header = HeaderOf(RowAt(hand_));
     if ((header->flags & kRowOccupied) && !(header->flags & kRowPinned)) {
-      candidates.emplace_back(header->score, hand_);
+      const bool awaited = header->flags & kRowAwaited;
+      candidates.emplace_back(header->score + (awaited ? 256u : 0u), hand_);
+      // What is never asked for must not stay for ever.
+      if (header->score == 0) header->flags &= ~kRowAwaited;
       header->score = policy_.Aged(header->score);
       ++seen;
     }

@@ -26,6 +26,7 @@ enum RowFlags : uint8_t {
   kRowOnSsd = 2,     // SSD holds some version of it
   kRowPinned = 4,    // of a batch in flight: not to be evicted or moved
   kRowOccupied = 8,  // the slot holds a row
+  kRowAwaited = 16,  // of a coming batch: the last to be evicted
 };
 
 struct RowHeader {

@@ -24,9 +24,10 @@
 namespace tf_hps {
 
 // Seconds that a store spent in each stage, summed over threads.
-enum class Stage { kRead, kFetch, kUpdate, kEvict, kCommit };
-inline constexpr const char* kStageNames[] = {"read", "fetch", "update", "evict", "commit"};
-inline constexpr int kStages = 5;
+enum class Stage { kRead, kFetch, kUpdate, kEvict, kCommit, kPrefetch };
+inline constexpr const char* kStageNames[] = {"read",  "fetch",  "update",
+                                              "evict", "commit", "prefetch"};
+inline constexpr int kStages = 6;
 
 struct StoreContext {
   StoreContext(std::string path, int64_t dram_bytes, EvictionPolicy eviction, bool cache_reads)

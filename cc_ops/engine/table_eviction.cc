@@ -38,6 +38,9 @@ absl::Status TieredTable::WriteRows(int64_t p,
       batch.Put(id_, keyed.key, encoded);
     }
     TF_HPS_RETURN_IF_ERROR(context_->ssd->Write(instance, &batch));
+    NoteWritten(p, [&](std::vector<int64_t>* keys) {
+      for (const KeyedRow& keyed : chunk) keys->push_back(keyed.key);
+    });
     int64_t first_writes = 0;
     for (const KeyedRow& keyed : chunk) {
       RowHeader* header = HeaderOf(keyed.row);

@@ -124,36 +124,21 @@ absl::Status TieredTable::ReadMissing(absl::Span<const int64_t> keys,
   if (context_->cache_reads) {
     parallel_for(partition_count_, [&](int64_t p) {
       context_->gate.AssertShared();
-      CacheFetched(p, batch);
+      CacheFetched(p, &batch);
     });
   }
   return absl::OkStatus();
 }
 
-void TieredTable::CacheFetched(int64_t p, const Batch& batch) {
-  Partition& partition = partitions_[p];
-  const Prepared& prepared = batch.prepared[p];
-  std::vector<std::pair<uint64_t, const char*>> rows;  // hash and row, of those to keep
+void TieredTable::CacheFetched(int64_t p, Batch* batch) {
+  Prepared& prepared = batch->prepared[p];
+  std::vector<FetchedRow> rows;
   for (size_t i = 0; i < prepared.misses.size(); ++i) {
-    const KeyBatch::Unique& unique = batch.keys.uniques(p)[prepared.misses[i]];
-    const char* row = prepared.fetched.data() + static_cast<int64_t>(i) * layout_.row_bytes();
-    const bool on_ssd = HeaderOf(row)->flags & kRowOnSsd;
-    if (on_ssd && partition.rows->Find(unique.key, unique.hash) == DramPartition::kNone) {
-      rows.emplace_back(unique.hash, row);
-    }
+    char* row = prepared.fetched.data() + static_cast<int64_t>(i) * layout_.row_bytes();
+    const uint64_t hash = batch->keys.uniques(p)[prepared.misses[i]].hash;
+    if (HeaderOf(row)->flags & kRowOnSsd) rows.push_back({hash, row});
   }
-  partition.rows->set_limit(quota() / partition_count_);
-  // Room that cannot be had is no error here: the rows are on SSD.
-  MakeRoom(p, static_cast<int64_t>(rows.size())).IgnoreError();
-  {
-    ExclusivePass pass(&partition.gate);
-    for (const auto& [hash, row] : rows) {
-      if (partition.rows->free_slots() == 0) break;
-      InsertRow(p, hash, row);
-    }
-  }
-  Trim(p).IgnoreError();  // the index may have grown
-  UpdateUsage(p);
+  KeepRows(p, rows);
 }
 
 absl::Status TieredTable::Contains(absl::Span<const int64_t> keys, bool* out,

@@ -18,6 +18,17 @@ struct TieredTable::Partition {
   Gate gate;
   std::unique_ptr<DramPartition> rows;
   int64_t accounted_bytes = 0;
+
+  // What a prefetch that is reading has to know; see table_prefetch.cc.
+  Mutex written_mu;
+  bool reading_ahead ABSL_GUARDED_BY(written_mu) = false;
+  std::vector<int64_t> written ABSL_GUARDED_BY(written_mu);  // keys, since it began
+};
+
+// A row in the dram tier's form that was read from SSD.
+struct TieredTable::FetchedRow {
+  uint64_t hash;
+  const char* row;
 };
 
 // What a training operation has ready for a partition before it changes anything.
@@ -81,6 +92,7 @@ void TieredTable::ChangeRows(int64_t p, Batch* batch, Change change) {
       header->flags |= kRowDirty;
       rows.NoteDirty(positions[u]);
     }
+    header->flags &= ~kRowAwaited;
     rows.Touch(row);
   }
 }

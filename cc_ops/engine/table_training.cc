@@ -16,7 +16,10 @@ absl::Status TieredTable::Prepare(int64_t p, Batch* batch) {
   rows.set_limit(quota() / partition_count_);
   if (rows.bytes() > rows.limit()) TF_HPS_RETURN_IF_ERROR(Trim(p));
   if (batch->keys.uniques(p).empty()) return absl::OkStatus();
-  if (prepared.positions.empty() || prepared.moves != rows.moves()) FindRows(p, batch);
+  if (prepared.positions.empty() || prepared.moves != rows.moves()) {
+    FindRows(p, batch);
+    Counters::Add(&counters_.dram_misses, static_cast<int64_t>(prepared.misses.size()));
+  }
   TF_HPS_RETURN_IF_ERROR(Fetch(p, batch));
   const int64_t misses = static_cast<int64_t>(prepared.misses.size());
   if (rows.free_slots() >= misses) return absl::OkStatus();
@@ -38,7 +41,6 @@ void TieredTable::FindRows(int64_t p, Batch* batch) {
             if (position == DramPartition::kNone)
               prepared.misses.push_back(static_cast<int32_t>(u));
           });
-  Counters::Add(&counters_.dram_misses, static_cast<int64_t>(prepared.misses.size()));
 }
 
 void TieredTable::Abandon(int64_t p, Batch* batch) {
@@ -92,6 +94,28 @@ DramPartition::Position TieredTable::InsertRow(int64_t p, uint64_t hash, const c
   if (HeaderOf(slot)->flags & kRowDirty) rows.NoteDirty(position);
   Counters::Add(&counters_.dram_inserts, 1);
   return position;
+}
+
+int64_t TieredTable::KeepRows(int64_t p, absl::Span<const FetchedRow> rows) {
+  Partition& partition = partitions_[p];
+  std::vector<FetchedRow> absent;
+  for (const FetchedRow& row : rows) {
+    if (partition.rows->Find(HeaderOf(row.row)->key, row.hash) == DramPartition::kNone) {
+      absent.push_back(row);
+    }
+  }
+  partition.rows->set_limit(quota() / partition_count_);
+  // Room that cannot be had is no error here: the rows are on SSD.
+  MakeRoom(p, static_cast<int64_t>(absent.size())).IgnoreError();
+  int64_t kept = 0;
+  {
+    ExclusivePass pass(&partition.gate);
+    kept = std::min<int64_t>(static_cast<int64_t>(absent.size()), partition.rows->free_slots());
+    for (int64_t i = 0; i < kept; ++i) InsertRow(p, absent[i].hash, absent[i].row);
+  }
+  Trim(p).IgnoreError();  // the index may have grown
+  UpdateUsage(p);
+  return kept;
 }
 
 void TieredTable::Settle(int64_t p, Batch* batch) {
@@ -220,7 +244,12 @@ absl::Status TieredTable::RemovePartition(const KeyBatch& batch, int64_t p) {
   const int instance = InstanceOf(p);
   TF_HPS_RETURN_IF_ERROR(context_->ssd->Get(instance, id_, absent, found));
   const int64_t removed = on_ssd + only_in_dram;
-  if (!removals.empty()) TF_HPS_RETURN_IF_ERROR(context_->ssd->Write(instance, &removals));
+  if (!removals.empty()) {
+    TF_HPS_RETURN_IF_ERROR(context_->ssd->Write(instance, &removals));
+    NoteWritten(p, [&](std::vector<int64_t>* keys) {
+      for (const KeyBatch::Unique& unique : uniques) keys->push_back(unique.key);
+    });
+  }
   ExclusivePass pass(&partition.gate);
   for (const DramPartition::Position position : present) partition.rows->Erase(position);
   ssd_rows_.fetch_sub(on_ssd, std::memory_order_relaxed);

@@ -149,11 +149,10 @@ void TieredTable::InitializeRow(int64_t key, char* row) const {
   optimizer_.InitState(weights + dim_, dim_);
 }
 
-absl::Status TieredTable::Fetch(int64_t p, Batch* batch) {
+absl::StatusOr<int64_t> TieredTable::ReadFromSsd(int64_t p, Batch* batch) {
   const auto uniques = batch->keys.uniques(p);
   Prepared* prepared = &batch->prepared[p];
   std::vector<int32_t>& misses = prepared->misses;
-  if (misses.empty()) return absl::OkStatus();
   std::sort(misses.begin(), misses.end(),
             [&](int32_t x, int32_t y) { return uniques[x].key < uniques[y].key; });
   std::vector<int64_t> keys(misses.size());
@@ -175,16 +174,24 @@ absl::Status TieredTable::Fetch(int64_t p, Batch* batch) {
     ++hits;
     return absl::OkStatus();
   };
-  if (ssd_rows_.load(std::memory_order_relaxed) > 0) {
+  if (!misses.empty() && ssd_rows_.load(std::memory_order_relaxed) > 0) {
     StageTimer timer(context_.get(), Stage::kFetch);
     TF_HPS_RETURN_IF_ERROR(context_->ssd->Get(InstanceOf(p), id_, keys, found));
   }
-  for (size_t i = 0; i < misses.size(); ++i) {
-    char* row = prepared->fetched.data() + static_cast<int64_t>(i) * row_bytes;
-    if (!(HeaderOf(row)->flags & kRowOnSsd)) InitializeRow(keys[i], row);
+  return hits;
+}
+
+absl::Status TieredTable::Fetch(int64_t p, Batch* batch) {
+  TF_HPS_ASSIGN_OR_RETURN(const int64_t hits, ReadFromSsd(p, batch));
+  const auto uniques = batch->keys.uniques(p);
+  Prepared& prepared = batch->prepared[p];
+  const int64_t misses = static_cast<int64_t>(prepared.misses.size());
+  for (int64_t i = 0; i < misses; ++i) {
+    char* row = prepared.fetched.data() + i * layout_.row_bytes();
+    if (!(HeaderOf(row)->flags & kRowOnSsd)) InitializeRow(uniques[prepared.misses[i]].key, row);
   }
   Counters::Add(&counters_.ssd_hits, hits);
-  Counters::Add(&counters_.ssd_misses, static_cast<int64_t>(misses.size()) - hits);
+  Counters::Add(&counters_.ssd_misses, misses - hits);
   return absl::OkStatus();
 }
 
@@ -202,10 +209,15 @@ void TieredTable::AppendStats(std::vector<std::pair<std::string, double>>* stats
     dram_rows += partitions_[p].rows->size();
   }
   const std::pair<const char*, const std::atomic<int64_t>*> counters[] = {
-      {"dram/hits", &counters_.dram_hits},       {"dram/misses", &counters_.dram_misses},
-      {"dram/inserts", &counters_.dram_inserts}, {"dram/evictions", &counters_.dram_evictions},
-      {"ssd/hits", &counters_.ssd_hits},         {"ssd/misses", &counters_.ssd_misses},
-      {"ssd/inserts", &counters_.ssd_inserts},   {"ssd/writes", &counters_.ssd_writes}};
+      {"dram/hits", &counters_.dram_hits},
+      {"dram/misses", &counters_.dram_misses},
+      {"dram/inserts", &counters_.dram_inserts},
+      {"dram/evictions", &counters_.dram_evictions},
+      {"ssd/hits", &counters_.ssd_hits},
+      {"ssd/misses", &counters_.ssd_misses},
+      {"ssd/inserts", &counters_.ssd_inserts},
+      {"ssd/writes", &counters_.ssd_writes},
+      {"dram/prefetched", &counters_.dram_prefetched}};
   for (const auto& [name, counter] : counters) {
     stats->emplace_back(name, counter->load(std::memory_order_relaxed));
   }

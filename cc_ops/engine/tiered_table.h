@@ -55,6 +55,10 @@ class TieredTable {
   // The same for training: unseen keys get their rows, frequencies are counted.
   absl::Status LookupOrCreate(absl::Span<const int64_t> keys, float* out, ParallelFor parallel_for);
 
+  // Brings rows that are on SSD into dram, where they stay, if they can, until training uses them.
+  // Creates none and changes none; may run beside everything else.
+  absl::Status Prefetch(absl::Span<const int64_t> keys, ParallelFor parallel_for);
+
   // Sets weights from values [keys, dim]; of duplicates the last one counts. New rows get fresh
   // state, others keep theirs.
   absl::Status Upsert(absl::Span<const int64_t> keys, const float* values,
@@ -122,6 +126,7 @@ class TieredTable {
   struct Partition;
   struct Prepared;
   struct Batch;
+  struct FetchedRow;
 
   // Since the store was opened. Of a batch, a miss is a distinct key that has to be fetched, a hit
   // is any other occurrence.
@@ -130,6 +135,7 @@ class TieredTable {
     std::atomic<int64_t> dram_misses{0};
     std::atomic<int64_t> dram_inserts{0};
     std::atomic<int64_t> dram_evictions{0};
+    std::atomic<int64_t> dram_prefetched{0};
     std::atomic<int64_t> ssd_hits{0};
     std::atomic<int64_t> ssd_misses{0};
     std::atomic<int64_t> ssd_inserts{0};
@@ -150,6 +156,10 @@ class TieredTable {
   void ReadWeights(const char* row, float* out) const;
   void CatchUp(char* row) const;
   void InitializeRow(int64_t key, char* row) const;
+  // Reads the rows of the batch's misses, which it sorts, as far as they are on SSD, and returns
+  // how many are: those have kRowOnSsd in their flags, others have none.
+  absl::StatusOr<int64_t> ReadFromSsd(int64_t p, Batch* batch)
+      ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
   // Reads the rows of the batch's misses, or makes initial ones.
   absl::Status Fetch(int64_t p, Batch* batch) ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
 
@@ -161,8 +171,18 @@ class TieredTable {
   absl::Status ReadMissing(absl::Span<const int64_t> keys, absl::Span<const int32_t> missing,
                            float* out, ParallelFor parallel_for)
       ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
-  void CacheFetched(int64_t p, const Batch& batch) ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
+  void CacheFetched(int64_t p, Batch* batch) ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
   absl::Status ContainsPartition(const KeyBatch& batch, int64_t p, bool* out)
+      ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
+
+  // Prefetching, in table_prefetch.cc.
+  void BeginReadingAhead(int64_t p);
+  std::vector<int64_t> EndReadingAhead(int64_t p);  // keys written since, ascending
+  // Has add() put keys that have just been written to or removed from SSD into a list, if a
+  // prefetch has to know.
+  void NoteWritten(int64_t p, absl::FunctionRef<void(std::vector<int64_t>* keys)> add);
+  absl::Status ReadAhead(int64_t p, Batch* batch) ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
+  void KeepAhead(int64_t p, absl::Span<const int64_t> written, Batch* batch)
       ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
 
   // Changes, in table_training.cc; the training lock is held.
@@ -179,6 +199,10 @@ class TieredTable {
   void FindRows(int64_t p, Batch* batch);
   void InsertFetched(int64_t p, Batch* batch);
   DramPartition::Position InsertRow(int64_t p, uint64_t hash, const char* row);
+  // Puts clean rows into dram that are not there yet, as many as there is room for. Returns how
+  // many.
+  int64_t KeepRows(int64_t p, absl::Span<const FetchedRow> rows)
+      ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
   void Pin(int64_t p, Batch* batch);
   void Unpin(int64_t p, Batch* batch);
   absl::Status RemovePartition(const KeyBatch& batch, int64_t p)
@@ -246,6 +270,8 @@ class TieredTable {
   std::unique_ptr<Partition[]> partitions_;
   int64_t partition_count_ = 0;
 
+  // One prefetch at a time. Taken after the gate, before the training lock.
+  Mutex prefetch_mu_;
   // One training operation at a time. Taken after the gate, before a partition's lock; of several
   // tables in the order of ids.
   Mutex training_mu_;

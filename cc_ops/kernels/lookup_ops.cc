@@ -73,6 +73,18 @@ class LookupOp : public OpKernel {
   int64_t input_dim_ = 0;
 };
 
+class PrefetchOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* ctx) override {
+    OP_REQUIRES_VALUE(const auto resource, ctx, FindResource<TableResource>(ctx, ctx->input(0)));
+    std::vector<int64_t> widened;
+    OP_REQUIRES_VALUE(const auto keys, ctx, KeysOf(ctx->input(1), &widened));
+    OP_REQUIRES_OK(ctx, resource->table->Prefetch(keys, OpParallelFor(ctx)));
+  }
+};
+
 class ContainsOp : public OpKernel {
  public:
   using OpKernel::OpKernel;
@@ -92,6 +104,7 @@ class ContainsOp : public OpKernel {
 REGISTER_KERNEL_BUILDER(Name("TfHps>Lookup").Device(DEVICE_CPU), LookupOp</*kCreate=*/false>);
 REGISTER_KERNEL_BUILDER(Name("TfHps>LookupOrCreate").Device(DEVICE_CPU),
                         LookupOp</*kCreate=*/true>);
+REGISTER_KERNEL_BUILDER(Name("TfHps>Prefetch").Device(DEVICE_CPU), PrefetchOp);
 REGISTER_KERNEL_BUILDER(Name("TfHps>Contains").Device(DEVICE_CPU), ContainsOp);
 
 }  // namespace

@@ -63,6 +63,26 @@ dim: the table's dim.
 input_dim: keys are in [0, input_dim). 0: every int64 is a key.
 )doc");
 
+REGISTER_OP("TfHps>Prefetch")
+    .Input("table: resource")
+    .Input("keys: Tkeys")
+    .Attr("Tkeys: {int32, int64}")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) {
+      ShapeHandle unused;
+      return c->WithRank(c->input(0), 0, &unused);
+    })
+    .Doc(R"doc(
+Brings rows that are on SSD into DRAM, for training that will soon use them.
+
+Changes no row and creates none, so it can run beside all else. Rows for which there is no room stay
+where they are. Fails with FailedPrecondition if the table's store is closed, and with an error that
+names the path if a row cannot be read from SSD.
+
+table: resource [].
+keys: int32 or int64, any shape. Keys without a row are fine.
+)doc");
+
 REGISTER_OP("TfHps>Contains")
     .Input("table: resource")
     .Input("keys: int64")

@@ -28,6 +28,12 @@
     ASSERT_TRUE(tf_hps_test_status.ok()) << tf_hps_test_status; \
   } while (false)
 
+#define TF_HPS_EXPECT_OK(expr)                                  \
+  do {                                                          \
+    const absl::Status tf_hps_test_status = (expr);             \
+    EXPECT_TRUE(tf_hps_test_status.ok()) << tf_hps_test_status; \
+  } while (false)
+
 namespace tf_hps {
 
 // A directory that goes away with it. In memory where that is possible: tests sync a lot.

@@ -101,10 +101,12 @@ def _budgets(cases):
             f"{case['facts']['misses_per_step']:,.0f}",
             *(f"{value:.1f}" for value in case["milliseconds"].values()),
             f"{case['facts']['speed']:.2f}",
+            f"{case['facts']['speed_with_prefetch']:.2f}",
         ]
         for case in cases
     ]
-    head = ["rows in DRAM", "hit rate", "misses of a step", "ms, all in DRAM", "ms", "speed"]
+    head = ["rows in DRAM", "hit rate", "misses of a step"]
+    head += ["ms, all in DRAM", "ms", "ms, prefetch", "speed", "speed, prefetch"]
     return _table(head, rows)
 
 
@@ -129,6 +131,8 @@ def _plot_budgets(cases, path):
     facts = [case["facts"] for case in cases]
     shares = [f"1/{1 / each['share']:.0f}" for each in facts]
     axis.plot(shares, [each["speed"] for each in facts], "o-", label="speed")
+    ahead = [each["speed_with_prefetch"] for each in facts]
+    axis.plot(shares, ahead, "^-", label="speed with prefetch")
     axis.plot(shares, [each["hit_rate"] for each in facts], "s--", label="hit rate")
     axis.set(xlabel="rows in DRAM", ylim=(0, 1), title="fit, against all rows in DRAM")
     axis.legend()

@@ -181,12 +181,14 @@ class Store(tf.saved_model.experimental.TrackableResource):
 
         Returns:
           A nested dict: `["tables"][name][tier]` has hits, misses, inserts, evictions,
-          rows and bytes of each tier ("dram", "ssd"); `["store"]` has bytes read and
-          written, and seconds per stage. Numbers are ints, seconds are floats.
+          rows and bytes of each tier ("dram", "ssd"), for "dram" also rows prefetched;
+          `["store"]` has bytes read and written, and seconds per stage. Numbers are ints,
+          seconds are floats.
 
           An id that is looked up is a hit of "dram" if its row is there. Of those that are
           not, each distinct one of a batch is a miss and goes on to "ssd", where it is a hit
-          or, as a new row, a miss; its repetitions are hits of "dram".
+          or, as a new row, a miss; its repetitions are hits of "dram". A row that
+          `tf_hps.prefetch` brought up in time is a hit of "dram" like any other.
         """
         with eager(), _ops.readable_errors():
             names, values = _ops.ops.tf_hps_store_stats(self._open_handle())

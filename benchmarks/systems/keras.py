@@ -93,7 +93,9 @@ class KerasSystem(System):
         ids, labels = self._data
         steps = tf.data.Dataset.range(self._steps, self._steps + count)
         self._steps += count
-        batches = steps.map(lambda i: (ids[i % len(ids)], labels[i % len(ids)]))
+        return self._ahead(steps.map(lambda i: (ids[i % len(ids)], labels[i % len(ids)])))
+
+    def _ahead(self, batches):
         return batches.prefetch(2)
 
     def measure_fit(self, count):

@@ -82,6 +82,16 @@ class TieredSystem(KerasSystem):
         if len(self._layers) == 1:
             self._update = self._update_function(self._layers[0], self._optimizer)
 
+    def setup_fit(self, optimizer, prefetch=False):
+        """As for others; `prefetch` says whether rows of coming batches come up ahead."""
+        super().setup_fit(optimizer)
+        self._prefetch = prefetch
+
+    def _ahead(self, batches):
+        if not self._prefetch:
+            return super()._ahead(batches)
+        return tf_hps.prefetch(batches, self._model, depth=2)
+
     def _look(self, ids, **options):
         if len(self._tables) == 1:
             return self._tables[0].lookup(ids, **options)

@@ -65,18 +65,28 @@ class DramPartition {
   bool Grow(bool overdraw);
 
   // Puts a row for `key`, which must not be present, into a free slot; there must be one. The
-  // header is set up (key, the policy's initial score, no flags but occupied), the rest is the
-  // caller's. The index may grow beyond the limit here: ReleaseSlabs() makes up for it.
+  // header is set up (key, the policy's initial score and the epoch, no flags but occupied), the
+  // rest is the caller's. The index may grow beyond the limit here: ReleaseSlabs() makes up for it.
   Position Insert(int64_t key, uint64_t hash);
   void Erase(Position position);
 
-  void Touch(char* row) const {
+  // Tells the eviction policy that a row is used.
+  void NoteUse(char* row) {
+    if (--uses_left_ <= 0) {
+      ++epoch_;
+      uses_left_ = policy_.EpochUses(size_);
+    }
     RowHeader* header = HeaderOf(row);
-    header->score = policy_.Touched(header->score);
+    header->score = policy_.Used(header->score, static_cast<uint16_t>(epoch_ - header->epoch));
+    header->epoch = epoch_;
   }
 
-  // Up to n rows to give up, unpinned ones with low scores first; moves the clock hand and ages
-  // what it passes.
+  // Tells it that a row, just inserted, has a past.
+  void NotePast(char* row) const {
+    HeaderOf(row)->score = policy_.Initial(HeaderOf(row)->frequency);
+  }
+
+  // Up to n rows to give up, unpinned ones of low ranks first; moves the clock hand.
   void PickVictims(int64_t n, std::vector<Position>* victims);
 
   // How many slabs to free, one at least, so that bytes() come down to the limit, or almost.
@@ -160,6 +170,8 @@ class DramPartition {
   Position hand_ = 0;
   int64_t size_ = 0;
   int64_t moves_ = 0;
+  int64_t uses_left_ = 0;  // in this epoch
+  uint16_t epoch_ = 0;
   int64_t bytes_ = 0;
   int64_t limit_ = 0;
   bool hungry_ = false;

@@ -2,7 +2,7 @@
 //
 // In the dram tier (row_bytes() each, 8-byte aligned):
 //
-//   | key 8 | version 4 | frequency 4 | last_step 4 | score 1 | flags 1 | 2 unused | weights dim*4
+//   | key 8 | version 4 | frequency 4 | last_step 4 | score 1 | flags 1 | epoch 2 | weights dim*4
 //   | state slots*dim*4 |
 //
 // On SSD (the value of a LevelDB entry, little endian; the key stands in the entry's key):
@@ -26,7 +26,10 @@ enum RowFlags : uint8_t {
   kRowOnSsd = 2,     // SSD holds some version of it
   kRowPinned = 4,    // of a batch in flight: not to be evicted or moved
   kRowOccupied = 8,  // the slot holds a row
-  kRowAwaited = 16,  // of a coming batch: the last to be evicted
+  // Of a coming batch: the last to be evicted. In four bits, how often eviction may still pass it
+  // by before it is a row as any other.
+  kRowAwaited = 0xf0,
+  kRowAwaitedOnce = 0x10,
 };
 
 struct RowHeader {
@@ -34,9 +37,9 @@ struct RowHeader {
   uint32_t version;    // updates since the row was created
   uint32_t frequency;  // training lookups that named the key; saturates
   uint32_t last_step;  // the table's step when the row was last updated
-  uint8_t score;       // the eviction policy's own, ages
+  uint8_t score;       // the eviction policy's own
   uint8_t flags;
-  uint16_t unused;
+  uint16_t epoch;  // of the partition at the last use
 };
 static_assert(sizeof(RowHeader) == 24, "the dram tier's layout");
 

@@ -93,7 +93,6 @@ void TieredTable::ChangeRows(int64_t p, Batch* batch, Change change) {
       rows.NoteDirty(positions[u]);
     }
     header->flags &= ~kRowAwaited;
-    rows.Touch(row);
   }
 }
 

@@ -89,7 +89,8 @@ DramPartition::Position TieredTable::InsertRow(int64_t p, uint64_t hash, const c
   char* slot = rows.RowAt(position);
   const RowHeader fresh = *HeaderOf(slot);
   std::memcpy(slot, row, static_cast<size_t>(layout_.row_bytes()));
-  HeaderOf(slot)->score = fresh.score;
+  HeaderOf(slot)->epoch = fresh.epoch;
+  rows.NotePast(slot);
   HeaderOf(slot)->flags |= fresh.flags;
   if (HeaderOf(slot)->flags & kRowDirty) rows.NoteDirty(position);
   Counters::Add(&counters_.dram_inserts, 1);
@@ -167,11 +168,13 @@ absl::Status TieredTable::LookupOrCreate(absl::Span<const int64_t> keys, float* 
     const auto uniques = batch->keys.uniques(p);
     Counters::Add(&counters_.dram_hits, static_cast<int64_t>(batch->keys.members(p).size()) -
                                             static_cast<int64_t>(batch->prepared[p].misses.size()));
+    DramPartition& batch_rows = *partitions_[p].rows;
     ChangeRows(p, batch, [&](int64_t u, char* row) {
       RowHeader* header = HeaderOf(row);
       const uint64_t frequency = uint64_t{header->frequency} + uniques[u].count;
       header->frequency = static_cast<uint32_t>(std::min<uint64_t>(frequency, UINT32_MAX));
       ReadWeights(row, out + int64_t{uniques[u].first} * dim_);
+      batch_rows.NoteUse(row);
       return true;
     });
     for (const KeyBatch::Member& member : batch->keys.members(p)) {
@@ -192,7 +195,9 @@ absl::Status TieredTable::Upsert(absl::Span<const int64_t> keys, const float* va
     for (const KeyBatch::Member& member : batch->keys.members(p)) {
       last[member.unique] = member.index;
     }
+    DramPartition& batch_rows = *partitions_[p].rows;
     ChangeRows(p, batch, [&](int64_t u, char* row) {
+      batch_rows.NoteUse(row);
       CatchUp(row);
       CopyFloats(values + int64_t{last[u]} * dim_, dim_, WeightsOf(row));
       HeaderOf(row)->version += 1;

@@ -110,7 +110,7 @@ class DramPartitionFuzzTest : public testing::TestWithParam<std::tuple<int, int6
       rows_.Insert(key, stamp);
     } else {
       WeightsOf(rows_->RowAt(position))[0] = stamp;
-      rows_->Touch(rows_->RowAt(position));
+      rows_->NoteUse(rows_->RowAt(position));
     }
     if (rng_() % 2 == 0) MarkDirty(rows_.Find(key));
     model_[key] = stamp;
@@ -244,7 +244,7 @@ TEST(DramPartitionTest, AFreshRowIsOccupiedAndClean) {
   const RowHeader header = *HeaderOf(rows->RowAt(rows.Insert(-5, 0)));
   EXPECT_EQ(header.key, -5);
   EXPECT_EQ(header.flags, kRowOccupied);
-  EXPECT_EQ(header.score, kLfu.Initial());
+  EXPECT_EQ(header.score, kLfu.Initial(0));
 }
 
 TEST(DramPartitionTest, GrowsUpToItsLimitAndThenSaysThatItIsHungry) {
@@ -303,16 +303,42 @@ TEST(DramPartitionTest, ReleasingSlabsShrinksTheIndex) {
 
 TEST(DramPartitionTest, VictimsAreTheColdestOfTheWindowAndDistinct) {
   Rows rows(1, 1 << 20);
+  for (int64_t key = 0; key < 64; ++key) rows.Insert(key, 0);
   for (int64_t key = 0; key < 64; ++key) {
-    const Position position = rows.Insert(key, 0);
-    for (int i = 0; i < key % 8; ++i) rows->Touch(rows->RowAt(position));
+    for (int i = 0; i < key % 8; ++i) rows->NoteUse(rows->RowAt(rows.Find(key)));
   }
   std::vector<Position> victims;
-  rows->PickVictims(8, &victims);  // the window is 32 rows, 4 of each score
+  rows->PickVictims(8, &victims);  // the window is all rows, 8 of each score
   ASSERT_EQ(victims.size(), 8);
   EXPECT_EQ(std::set<Position>(victims.begin(), victims.end()).size(), 8);
   for (const Position position : victims) {
-    EXPECT_LT(HeaderOf(rows->RowAt(position))->key % 8, 2);
+    EXPECT_LT(HeaderOf(rows->RowAt(position))->key % 8, 1);
+  }
+}
+
+// The rows of coming batches go last, and are not kept for ever if those do not come.
+TEST(DramPartitionTest, AwaitedRowsAreVictimsOnlyAfterTheOthersAndForAWhile) {
+  Rows rows(1, 1);
+  for (int64_t key = 0; key < 40; ++key) {
+    const Position position = rows.Insert(key, 0);
+    if (key % 2 == 0) {
+      HeaderOf(rows->RowAt(position))->flags |= kRowAwaited;
+    } else {
+      rows->NoteUse(rows->RowAt(position));
+    }
+  }
+  std::vector<Position> victims;
+  rows->PickVictims(25, &victims);
+  int64_t awaited = 0;
+  for (const Position position : victims) {
+    awaited += HeaderOf(rows->RowAt(position))->key % 2 == 0;
+  }
+  EXPECT_EQ(awaited, 5);
+  for (int pass = 1; pass < 15; ++pass) rows->PickVictims(40, &victims);
+  victims.clear();
+  rows->PickVictims(20, &victims);
+  for (const Position position : victims) {
+    EXPECT_EQ(HeaderOf(rows->RowAt(position))->key % 2, 0);  // the others were used
   }
 }
 

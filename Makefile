@@ -80,6 +80,8 @@ bazel-test: $(VENV)/runtime.stamp | system-tests ## the library and the engine's
 
 # --- Sanitizers.
 
+TEST_FILTER ?= *
+
 .PHONY: sanitize sanitize-address sanitize-thread sanitize-crash thread-safety
 sanitize: thread-safety sanitize-address sanitize-thread sanitize-crash ## the engine's tests under ASan with UBSan, and under TSan; some crashes under ASan; Clang's analysis of its locks
 
@@ -94,7 +96,7 @@ sanitize-address sanitize-thread: sanitize-%: $(VENV)/dev.stamp | system-tests
 	@ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
 	  LSAN_OPTIONS=suppressions=tests/engine/lsan.supp:print_suppressions=0 \
 	  TSAN_OPTIONS=suppressions=tests/engine/tsan.supp:print_suppressions=0 \
-	  build/$*/tf_hps_engine_test --gtest_brief=1
+	  build/$*/tf_hps_engine_test --gtest_brief=1 --gtest_filter='$(TEST_FILTER)'
 
 sanitize-crash: sanitize-address
 	@cmake --build build/address --target tf_hps_crash_test -j $(BUILD_JOBS)

@@ -157,6 +157,11 @@ class TableMachine(RuleBasedStateMachine):
         received = self.table.contains(np.array(keys, np.int64))
         assert received.tolist() == [key in self.rows for key in keys]
 
+    @rule(keys=key_lists)
+    def prefetch(self, keys):
+        data = tf.data.Dataset.from_tensors(np.asarray(keys, np.int64))
+        list(tf_hps.prefetch(data, {None: self.table}))
+
     @rule(keys=key_lists, seed=seeds)
     def train(self, keys, seed):
         gradients = random_values(keys, seed)

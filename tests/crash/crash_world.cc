@@ -121,6 +121,7 @@ absl::Status CrashWorld::Do(uint64_t seed, int64_t i, CrashTables* tables) {
         for (const int64_t key : batch.keys) model.Create(key);
       }
       if (table == nullptr) return absl::OkStatus();
+      TF_HPS_RETURN_IF_ERROR(table->Prefetch(batch.keys, SerialFor));
       std::vector<float> rows(batch.values.size()), expected;
       TF_HPS_RETURN_IF_ERROR(create ? table->LookupOrCreate(batch.keys, rows.data(), SerialFor)
                                     : table->Lookup(batch.keys, rows.data(), SerialFor));

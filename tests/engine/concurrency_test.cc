@@ -94,7 +94,8 @@ class ConcurrencyTest : public StoreFixture, public testing::WithParamInterface<
 };
 
 TEST_P(ConcurrencyTest, ReadersSeeWholeRowsDuringUpdates) {
-  Background readers([this] { LookUp(); }, [this] { LookUp(); },
+  Background readers([this] { LookUp(); },
+                     [this] { TF_HPS_ASSERT_OK(table_->Prefetch(RandomKeys(kKeys), SerialFor)); },
                      [this] {
                        bool present[3];
                        TF_HPS_ASSERT_OK(table_->Contains({0, 1, kKeys}, present, SerialFor));

@@ -116,6 +116,7 @@ class FaultSweepTest : public testing::TestWithParam<int> {
     std::vector<int64_t> keys(kBatch);
     for (int64_t& key : keys) key = static_cast<int64_t>((*rng)() % kKeys) * 7919;
     std::vector<float> rows(kBatch * kDim);
+    Retry("prefetch", [&] { return table_->Prefetch(keys, SerialFor); });
     Retry("lookup", [&] { return table_->LookupOrCreate(keys, rows.data(), SerialFor); });
     Retry("apply", [&] {
       return TieredTable::ApplyGradients(

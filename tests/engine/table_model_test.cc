@@ -88,6 +88,8 @@ class TableModelTest : public testing::TestWithParam<Config> {
     std::vector<float> rows(keys.size() * GetParam().dim);
     switch (rng_() % 10) {
       case 0:
+        TF_HPS_ASSERT_OK(table_->Prefetch(keys, threads));
+        [[fallthrough]];
       case 1:
         TF_HPS_ASSERT_OK(table_->Lookup(keys, rows.data(), threads));
         CheckLookup(keys, rows);

@@ -1,8 +1,8 @@
 // A libFuzzer target: the bytes choose operations on a table, which must equal a plain map.
 //
 // The first bytes choose budget, policy, dim and threads; then every operation is a byte and a few
-// keys: lookups, upserts, removals, optimizer steps with changing optimizers, exports, commits,
-// reopening with another budget, saving and restoring. A difference or an error aborts.
+// keys: lookups, prefetches, upserts, removals, optimizer steps with changing optimizers, exports,
+// commits, reopening with another budget, saving and restoring. A difference or an error aborts.
 
 #include <fuzzer/FuzzedDataProvider.h>
 
@@ -136,6 +136,7 @@ class Session {
     const std::vector<int64_t> keys = Keys();
     std::vector<float> rows(keys.size() * dim_);
     if (operation < 2) {
+      if (operation == 0) CheckOk(table_->Prefetch(keys, parallel_for_));
       CheckOk(table_->Lookup(keys, rows.data(), parallel_for_));
       CheckRows(keys, rows);
     } else if (operation < 4) {

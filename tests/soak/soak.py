@@ -29,7 +29,7 @@ DRAM_BYTES = 256 << 10
 # Of growth: a part of the highest in the first third, and a number.
 TOLERANCES = {
     "resident_mib": (0.01, 2),
-    "open_files": (0.05, 4),
+    "open_files": (0.1, 10),  # compactions make it rise and fall
     "threads": (0, 0),
     "disk_mib": (0.15, 2),
 }

@@ -9,6 +9,7 @@ from tf_hps import _ops, checkpoint, gradients  # noqa: F401  they register ops,
 from tf_hps._estimate import Estimate, estimate
 from tf_hps._version import __version__
 from tf_hps.embedding import HPSEmbedding
+from tf_hps.metrics import TierMetrics
 from tf_hps.optimizer import HPSOptimizer
 from tf_hps.prefetching import prefetch
 from tf_hps.store import Store, default_store, set_default_store
@@ -21,6 +22,7 @@ __all__ = [
     "HPSOptimizer",
     "Store",
     "Table",
+    "TierMetrics",
     "__version__",
     "default_store",
     "estimate",

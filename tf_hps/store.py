@@ -182,8 +182,8 @@ class Store(tf.saved_model.experimental.TrackableResource):
         Returns:
           A nested dict: `["tables"][name][tier]` has hits, misses, inserts, evictions,
           rows and bytes of each tier ("dram", "ssd"), for "dram" also rows prefetched;
-          `["store"]` has bytes read and written, and seconds per stage. Numbers are ints,
-          seconds are floats.
+          `["store"]` has bytes read and written, bytes in write buffers that wait to be put into
+          files, and seconds per stage. Numbers are ints, seconds are floats.
 
           An id that is looked up is a hit of "dram" if its row is there. Of those that are
           not, each distinct one of a batch is a miss and goes on to "ssd", where it is a hit

@@ -97,30 +97,29 @@ class TrackedFile : public leveldb::WritableFile {
     if (::unlink(path_.c_str()) != 0 && errno != ENOENT) return PosixError(path_, errno);
     fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (fd_ < 0) return PosixError(path_, errno);
-    buffer_.reserve(kWriteBytes);
     return leveldb::Status::OK();
   }
 
   leveldb::Status Append(const leveldb::Slice& data) override {
     bytes_written_->fetch_add(static_cast<int64_t>(data.size()), std::memory_order_relaxed);
     return Try([&] {
-      if (buffer_.size() + data.size() <= kWriteBytes) {
-        buffer_.append(data.data(), data.size());
-        return leveldb::Status::OK();
-      }
-      const leveldb::Status status = WriteBuffer();
-      return status.ok() ? Write(data.data(), data.size()) : status;
+      buffer_.append(data.data(), data.size());
+      return buffer_.size() < kBufferBytes ? leveldb::Status::OK()
+                                           : WriteBuffer(buffer_.size() / kAlignment * kAlignment);
     });
   }
 
-  leveldb::Status Flush() override {
-    return Try([&] { return WriteBuffer(); });
+  // LevelDB asks for it after each block. Nobody reads a table before it is closed, or a MANIFEST
+  // before it is synced; and to write parts of pages costs the kernel as much as all the rest of a
+  // compaction.
+  leveldb::Status Flush() override { return failed_; }
+
+  leveldb::Status Sync() override {  // see ssd_env.h
+    return Try([&] { return WriteBuffer(buffer_.size()); });
   }
 
-  leveldb::Status Sync() override { return Flush(); }  // see ssd_env.h
-
   leveldb::Status Close() override {
-    const leveldb::Status status = Flush();
+    const leveldb::Status status = Sync();
 #ifdef __linux__
     // The disk begins now with what the next commit is to wait for.
     if (status.ok()) ::sync_file_range(fd_, 0, 0, SYNC_FILE_RANGE_WRITE);
@@ -131,7 +130,8 @@ class TrackedFile : public leveldb::WritableFile {
   }
 
  private:
-  static constexpr size_t kWriteBytes = 64 << 10;
+  static constexpr size_t kBufferBytes = 256 << 10;
+  static constexpr size_t kAlignment = 64 << 10;  // of writes, in the file
 
   template <typename Operation>
   leveldb::Status Try(Operation operation) {
@@ -142,9 +142,9 @@ class TrackedFile : public leveldb::WritableFile {
     return failed_;
   }
 
-  leveldb::Status WriteBuffer() {
-    const leveldb::Status status = Write(buffer_.data(), buffer_.size());
-    buffer_.clear();
+  leveldb::Status WriteBuffer(size_t bytes) {
+    const leveldb::Status status = Write(buffer_.data(), bytes);
+    buffer_.erase(0, bytes);
     return status;
   }
 

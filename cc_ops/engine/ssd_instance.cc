@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "cc_ops/engine/file_util.h"
+#include "cc_ops/engine/ldb_bloom.h"
 #include "cc_ops/engine/status_macros.h"
 
 namespace tf_hps {
@@ -224,11 +225,13 @@ absl::Status SsdInstance::Get(
 
 absl::Status SsdInstance::FindInFiles(const LevelFiles& files, absl::Span<const SsdKey> keys,
                                       std::vector<int32_t> wanted, EntryFound found) {
+  std::vector<uint32_t> hashes(keys.size());
+  for (const int32_t i : wanted) hashes[i] = BloomHash(keys[i]);
   for (int level = 0; level < kLdbLevels && !wanted.empty(); ++level) {
     const absl::Span<const std::shared_ptr<const LevelFile>> of_level = files.levels[level];
     const size_t step = level == 0 ? 1 : of_level.size();  // those of level 0 overlap
     for (size_t i = 0; i < of_level.size() && !wanted.empty(); i += step) {
-      TF_HPS_RETURN_IF_ERROR(FindInLevel(of_level.subspan(i, step), keys, found, &wanted));
+      TF_HPS_RETURN_IF_ERROR(FindInLevel(of_level.subspan(i, step), keys, hashes, found, &wanted));
     }
   }
   CloseUnusedReaders(files);
@@ -236,7 +239,8 @@ absl::Status SsdInstance::FindInFiles(const LevelFiles& files, absl::Span<const 
 }
 
 absl::Status SsdInstance::FindInLevel(absl::Span<const std::shared_ptr<const LevelFile>> files,
-                                      absl::Span<const SsdKey> keys, EntryFound found,
+                                      absl::Span<const SsdKey> keys,
+                                      absl::Span<const uint32_t> hashes, EntryFound found,
                                       std::vector<int32_t>* wanted) {
   const TableReadContext context = {filter_.get(), env_.read_counter()};
   const int64_t now = read_clock_.fetch_add(1, std::memory_order_relaxed);
@@ -256,11 +260,11 @@ absl::Status SsdInstance::FindInLevel(absl::Span<const std::shared_ptr<const Lev
     TF_HPS_ASSIGN_OR_RETURN(const auto reader, file->slot.Get(path, file->bytes, context));
     file->slot.last_use.store(now, std::memory_order_relaxed);
     const absl::Span<const int32_t> in_file(&*begin, static_cast<size_t>(end - begin));
-    TF_HPS_RETURN_IF_ERROR(reader->Find(keys, in_file, found, &missing, &deferred));
+    TF_HPS_RETURN_IF_ERROR(reader->Find(keys, hashes, in_file, found, &missing, &deferred));
   }
   missing.insert(missing.end(), rest, wanted->end());
   TF_HPS_RETURN_IF_ERROR(TableReader::Finish(deferred, keys, found, &missing));
-  std::sort(missing.begin(), missing.end());
+  if (!std::is_sorted(missing.begin(), missing.end())) std::sort(missing.begin(), missing.end());
   *wanted = std::move(missing);
   return absl::OkStatus();
 }
@@ -299,6 +303,7 @@ void SsdInstance::NoteWritten(const SsdWrites& writes) {
   MutexLock lock(&db_mu_);
   filling_keys_.insert(writes.keys_.begin(), writes.keys_.end());
   filling_bytes_ += writes.bytes_;
+  buffered_bytes_.fetch_add(writes.bytes_, std::memory_order_relaxed);
 }
 
 absl::Status SsdInstance::SwitchBuffer() {
@@ -310,6 +315,7 @@ absl::Status SsdInstance::SwitchBuffer() {
   // LevelDB writes the buffer before it does anything else.
   buffer_waits_ = true;
   env_.ReconsiderWork();
+  buffered_bytes_.store(filling_bytes_, std::memory_order_relaxed);
   filling_bytes_ = 0;
   MutexLock lock(&db_mu_);
   flushing_keys_.clear();
@@ -344,6 +350,12 @@ absl::Status SsdInstance::Compact() {
   const auto done = absl::MakeCleanup([this] { --work_waiters_; });
   absl::Status status;
   for (int tries = 0; tries < 2; ++tries) {
+    // LevelDB rewrites files as it merges a level with the one below. Of the lowest level it then
+    // rewrites those that a file above overlaps: one from the first to the last key there could be.
+    SsdWrites everywhere;
+    everywhere.Remove({0, INT64_MIN});
+    everywhere.Remove({UINT32_MAX, INT64_MAX});
+    TF_HPS_RETURN_IF_ERROR(Write(&everywhere));
     TF_HPS_RETURN_IF_ERROR(Flush());
     const std::weak_ptr<leveldb::DB> compacted = db();
     TF_HPS_RETURN_IF_ERROR(Read("compact", [](leveldb::DB* db) {
@@ -396,6 +408,7 @@ absl::Status SsdInstance::Reopen() {
   // Only now that it has all rows may lookups see it.
   Publish(std::move(opened), salvaged_);
   filling_bytes_ = salvaged_.bytes_;
+  buffered_bytes_.store(filling_bytes_, std::memory_order_relaxed);
   salvaged_.Clear();
   stuck_ = false;
   return absl::OkStatus();

@@ -78,6 +78,8 @@ class SsdInstance {
   // How often LevelDB was opened anew. It may have used names of files again then.
   int64_t reopenings() const { return reopenings_.load(); }
   SsdEnv* env() { return &env_; }
+  // In LevelDB's write buffers; some of it may be in a file already.
+  int64_t buffered_bytes() const { return buffered_bytes_.load(std::memory_order_relaxed); }
 
   // Calls read(db) while the database stays open. `read` says what LevelDB said.
   absl::Status Read(absl::string_view action,
@@ -147,8 +149,8 @@ class SsdInstance {
   absl::Status FindInFiles(const LevelFiles& files, absl::Span<const SsdKey> keys,
                            std::vector<int32_t> wanted, EntryFound found);
   absl::Status FindInLevel(absl::Span<const std::shared_ptr<const LevelFile>> files,
-                           absl::Span<const SsdKey> keys, EntryFound found,
-                           std::vector<int32_t>* wanted);
+                           absl::Span<const SsdKey> keys, absl::Span<const uint32_t> hashes,
+                           EntryFound found, std::vector<int32_t>* wanted);
   void CloseUnusedReaders(const LevelFiles& files);
 
   const std::string directory_;
@@ -163,6 +165,7 @@ class SsdInstance {
   bool stuck_ ABSL_GUARDED_BY(write_mu_) = false;
   std::atomic<int> cursors_{0};
   std::atomic<int64_t> reopenings_{0};
+  std::atomic<int64_t> buffered_bytes_{0};
   std::atomic<bool> buffer_waits_{false};  // for being written to a file
   // Of those who need LevelDB's work to go on, whatever it is: none of them while a database is
   // open and not compacted by hand.

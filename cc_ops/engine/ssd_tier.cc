@@ -223,6 +223,12 @@ int64_t SsdTier::reopenings() const {
   return count;
 }
 
+int64_t SsdTier::buffered_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& instance : instances_) bytes += instance->buffered_bytes();
+  return bytes;
+}
+
 int64_t SsdTier::bytes_read() const {
   int64_t bytes = 0;
   for (const auto& instance : instances_) bytes += instance->env()->bytes_read();

@@ -142,6 +142,7 @@ class SsdTier {
   // Changes when a file's name may have been used again.
   int64_t reopenings() const;
 
+  int64_t buffered_bytes() const;  // waiting to be put into files
   int64_t bytes_read() const;
   int64_t bytes_written() const;
 

@@ -204,6 +204,7 @@ std::vector<std::pair<std::string, double>> Store::Stats() {
                        context_->former_bytes_read + (ssd ? ssd->bytes_read() : 0));
     stats.emplace_back("store/bytes_written",
                        context_->former_bytes_written + (ssd ? ssd->bytes_written() : 0));
+    stats.emplace_back("store/unwritten_bytes", ssd ? ssd->buffered_bytes() : 0);
     stats.emplace_back("store/dram_bytes", context_->budget.used());
     stats.emplace_back("store/dram_budget_bytes", context_->budget.limit());
   }

@@ -9,41 +9,41 @@
 #include "cc_ops/engine/table_partition.h"
 
 namespace tf_hps {
+
 absl::Status TieredTable::WriteRows(int64_t p,
                                     absl::Span<const DramPartition::Position> positions) {
-  DramPartition& rows = *partitions_[p].rows;
-  const int instance = InstanceOf(p);
-  // In ascending order: then LevelDB's buffer takes neighbors one after the other.
-  struct KeyedRow {
-    int64_t key;
-    char* row;
-  };
-  std::vector<KeyedRow> sorted;
-  sorted.reserve(positions.size());
+  std::vector<DirtyRow> dirty;
+  dirty.reserve(positions.size());
   for (const DramPartition::Position position : positions) {
-    char* row = rows.RowAt(position);
-    sorted.push_back({HeaderOf(row)->key, row});
+    char* row = partitions_[p].rows->RowAt(position);
+    dirty.push_back({HeaderOf(row)->key, row});
   }
-  std::sort(sorted.begin(), sorted.end(),
-            [](const KeyedRow& x, const KeyedRow& y) { return x.key < y.key; });
+  const absl::Status status = WriteToInstance(InstanceOf(p), &dirty);
+  NoteWritten(p, [&](std::vector<int64_t>* keys) {
+    for (const DirtyRow& row : dirty) keys->push_back(row.key);
+  });
+  return status;
+}
+
+absl::Status TieredTable::WriteToInstance(int instance, std::vector<DirtyRow>* dirty) {
+  // In ascending order: then LevelDB's buffer takes neighbors one after the other.
+  std::sort(dirty->begin(), dirty->end(),
+            [](const DirtyRow& x, const DirtyRow& y) { return x.key < y.key; });
   std::string encoded;
   const size_t batch_rows =
       static_cast<size_t>(std::max<int64_t>(1, SsdTier::kBatchBytes / EntryBytes(layout_)));
-  for (size_t begin = 0; begin < sorted.size(); begin += batch_rows) {
-    const auto chunk = absl::MakeConstSpan(sorted).subspan(begin, batch_rows);
+  for (size_t begin = 0; begin < dirty->size(); begin += batch_rows) {
+    const auto chunk = absl::MakeConstSpan(*dirty).subspan(begin, batch_rows);
     SsdTier::Batch batch;
-    for (const KeyedRow& keyed : chunk) {
+    for (const DirtyRow& each : chunk) {
       encoded.clear();
-      EncodeRow(layout_, state_epoch_, keyed.row, &encoded);
-      batch.Put(id_, keyed.key, encoded);
+      EncodeRow(layout_, state_epoch_, each.row, &encoded);
+      batch.Put(id_, each.key, encoded);
     }
     TF_HPS_RETURN_IF_ERROR(context_->ssd->Write(instance, &batch));
-    NoteWritten(p, [&](std::vector<int64_t>* keys) {
-      for (const KeyedRow& keyed : chunk) keys->push_back(keyed.key);
-    });
     int64_t first_writes = 0;
-    for (const KeyedRow& keyed : chunk) {
-      RowHeader* header = HeaderOf(keyed.row);
+    for (const DirtyRow& each : chunk) {
+      RowHeader* header = HeaderOf(each.row);
       if (!(header->flags & kRowOnSsd)) ++first_writes;
       header->flags = (header->flags | kRowOnSsd) & ~kRowDirty;
     }
@@ -127,14 +127,34 @@ void TieredTable::TrimIfIdle() {
 }
 
 absl::Status TieredTable::FlushDirty(ParallelFor parallel_for) {
-  return ForEachPartition(parallel_for, [&](int64_t p) -> absl::Status {
-    context_->gate.AssertShared();
-    std::vector<DramPartition::Position> dirty;
-    partitions_[p].rows->ListDirty(&dirty);
-    TF_HPS_RETURN_IF_ERROR(WriteRows(p, dirty));
-    partitions_[p].rows->ForgetDirty();
-    return absl::OkStatus();
+  const int64_t instances = context_->ssd->instances();
+  return ParallelForStatus(parallel_for, instances, [&](int64_t instance) {
+    context_->gate.AssertExclusive();
+    return FlushInstance(static_cast<int>(instance));
   });
+}
+
+absl::Status TieredTable::FlushInstance(int instance) {
+  // Of many partitions together: their keys lie between each other's.
+  constexpr size_t kRowsAtATime = 1 << 16;
+  const int64_t partitions = partition_count_ / context_->ssd->instances();
+  const int64_t first = instance * partitions;
+  std::vector<DirtyRow> dirty;
+  std::vector<DramPartition::Position> positions;
+  int64_t begin = first;
+  for (int64_t p = first; p < first + partitions; ++p) {
+    positions.clear();
+    partitions_[p].rows->ListDirty(&positions);
+    for (const DramPartition::Position position : positions) {
+      char* row = partitions_[p].rows->RowAt(position);
+      dirty.push_back({HeaderOf(row)->key, row});
+    }
+    if (dirty.size() < kRowsAtATime && p + 1 < first + partitions) continue;
+    TF_HPS_RETURN_IF_ERROR(WriteToInstance(instance, &dirty));
+    for (; begin <= p; ++begin) partitions_[begin].rows->ForgetDirty();
+    dirty.clear();
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace tf_hps

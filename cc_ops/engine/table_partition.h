@@ -31,6 +31,12 @@ struct TieredTable::FetchedRow {
   const char* row;
 };
 
+// A row of the dram tier that is to be written.
+struct TieredTable::DirtyRow {
+  int64_t key;
+  char* row;
+};
+
 // What a training operation has ready for a partition before it changes anything.
 struct TieredTable::Prepared {
   std::vector<DramPartition::Position> positions;  // [uniques] or empty; kNone: among the misses

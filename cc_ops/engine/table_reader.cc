@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "cc_ops/engine/file_fault.h"
 #include "cc_ops/engine/file_util.h"
+#include "cc_ops/engine/ldb_bloom.h"
 #include "cc_ops/engine/ldb_format.h"
 #include "cc_ops/engine/status_macros.h"
 #include "cc_ops/engine/uninitialized_vector.h"
@@ -165,30 +166,71 @@ absl::Status TableReader::LoadFilter(absl::string_view metaindex, int64_t file_b
   return entries.ok() ? absl::OkStatus() : Damaged("its metaindex cannot be read");
 }
 
-bool TableReader::MayHave(size_t block, const SsdKey& key) const {
+const char* TableReader::FilterOffset(size_t block) const {
   const uint32_t i = blocks_[block].offset >> filter_base_;
-  if (i >= filter_count_) return true;
-  const char* const offsets = filters_.data() + filter_offsets_;
-  const uint32_t begin = LoadLittleEndian<uint32_t>(offsets + 4 * size_t{i});
-  const uint32_t end = LoadLittleEndian<uint32_t>(offsets + 4 * size_t{i + 1});
-  if (begin > end || end > filter_offsets_) return true;
-  char entry[kSsdKeyBytes];
-  WriteSsdKey(key.table_id, key.key, entry);
-  return context_.filter->KeyMayMatch(leveldb::Slice(entry, kSsdKeyBytes),
-                                      leveldb::Slice(filters_.data() + begin, end - begin));
+  return i < filter_count_ ? filters_.data() + filter_offsets_ + 4 * size_t{i} : nullptr;
+}
+
+absl::string_view TableReader::FilterOf(size_t block) const {
+  const char* const offset = FilterOffset(block);
+  if (offset == nullptr) return {};
+  const uint32_t begin = LoadLittleEndian<uint32_t>(offset);
+  const uint32_t end = LoadLittleEndian<uint32_t>(offset + 4);
+  if (begin > end || end > filter_offsets_) return {};
+  return {filters_.data() + begin, end - begin};
+}
+
+bool TableReader::MayHave(size_t block, uint32_t bloom_hash) const {
+  const absl::string_view filter = FilterOf(block);
+  return filter.data() == nullptr || BloomMayMatch(bloom_hash, filter);
+}
+
+size_t TableReader::GuessBlockOf(const SsdKey& key, size_t from) const {
+  const SsdKey first = blocks_[from].last(), last = blocks_[blocks() - 1].last();
+  if (!(first < key && key < last) || first.table_id != last.table_id) return from;
+  const double part = (static_cast<double>(key.key) - static_cast<double>(first.key)) /
+                      (static_cast<double>(last.key) - static_cast<double>(first.key));
+  const double ahead = part * static_cast<double>(blocks() - from);
+  return std::min(from + static_cast<size_t>(ahead), blocks() - 1);
 }
 
 size_t TableReader::BlockOf(const SsdKey& key, size_t from) const {
-  // Twice as far with each step, then by halves: the next key is near.
-  size_t low = from, step = 1;
-  while (low + step < blocks() && blocks_[low + step - 1].last() < key) {
-    low += step;
-    step *= 2;
+  // From a guess twice as far with each step, until the block is between `low` and `high`.
+  size_t low = from, high = blocks();
+  if (low == high) return high;
+  const size_t guess = GuessBlockOf(key, from);
+  size_t step = 1;
+  if (blocks_[guess].last() < key) {
+    low = guess + 1;
+    for (; low + step <= high && blocks_[low + step - 1].last() < key; step *= 2) low += step;
+    if (low + step <= high) high = low + step - 1;
+  } else {
+    high = guess;
+    for (; high - low >= step && !(blocks_[high - step].last() < key); step *= 2) high -= step;
+    if (high - low >= step) low = high - step + 1;
   }
   const auto begin = blocks_.begin();
-  const auto high = begin + std::min(low + step, blocks());
   const auto before = [](const Block& block, const SsdKey& key) { return block.last() < key; };
-  return std::lower_bound(begin + low, high, key, before) - begin;
+  return std::lower_bound(begin + low, begin + high, key, before) - begin;
+}
+
+size_t TableReader::LocateKeys(absl::Span<const SsdKey> keys, absl::Span<const uint32_t> hashes,
+                               absl::Span<const int32_t> wanted, Located* located) const {
+  const size_t count = std::min(wanted.size(), kLocated);
+  size_t block = 0;
+  for (size_t i = 0; i < count; ++i) {
+    block = BlockOf(keys[wanted[i]], block);
+    located->blocks[i] = block;
+    if (block < blocks()) __builtin_prefetch(FilterOffset(block));
+  }
+  for (size_t i = 0; i < count; ++i) {
+    if (located->blocks[i] < blocks()) __builtin_prefetch(FilterOf(located->blocks[i]).data());
+  }
+  for (size_t i = 0; i < count; ++i) {
+    const size_t at = located->blocks[i];
+    located->may_have[i] = at < blocks() && MayHave(at, hashes[wanted[i]]);
+  }
+  return count;
 }
 
 bool TableReader::ReadCached(size_t block, char* out) const {
@@ -206,30 +248,30 @@ bool TableReader::ReadCached(size_t block, char* out) const {
   return false;
 }
 
-absl::Status TableReader::Find(absl::Span<const SsdKey> keys, absl::Span<const int32_t> wanted,
-                               EntryFound found, std::vector<int32_t>* missing,
+absl::Status TableReader::Find(absl::Span<const SsdKey> keys, absl::Span<const uint32_t> hashes,
+                               absl::Span<const int32_t> wanted, EntryFound found,
+                               std::vector<int32_t>* missing,
                                std::vector<Deferred>* deferred) const {
   UninitializedVector<char> data;
   std::vector<int32_t> in_block;
-  size_t block = 0;
-  for (size_t w = 0; w < wanted.size();) {
-    block = BlockOf(keys[wanted[w]], block);
-    if (block == blocks()) {
-      missing->insert(missing->end(), wanted.begin() + w, wanted.end());
-      break;
+  Located located;
+  for (size_t done = 0, count = 0; done < wanted.size(); done += count) {
+    const absl::Span<const int32_t> some = wanted.subspan(done);
+    count = LocateKeys(keys, hashes, some, &located);
+    for (size_t i = 0; i < count;) {
+      const size_t block = located.blocks[i];
+      in_block.clear();
+      for (; i < count && located.blocks[i] == block; ++i) {
+        (located.may_have[i] ? &in_block : missing)->push_back(some[i]);
+      }
+      if (in_block.empty()) continue;
+      data.resize(std::max(data.size(), BytesOf(block)));
+      if (!ReadCached(block, data.data())) {
+        deferred->push_back({shared_from_this(), block, in_block});
+        continue;
+      }
+      TF_HPS_RETURN_IF_ERROR(FindInBlock(block, data.data(), keys, in_block, found, missing));
     }
-    const SsdKey last = blocks_[block].last();
-    in_block.clear();
-    for (; w < wanted.size() && !(last < keys[wanted[w]]); ++w) {
-      (MayHave(block, keys[wanted[w]]) ? &in_block : missing)->push_back(wanted[w]);
-    }
-    if (in_block.empty()) continue;
-    data.resize(std::max(data.size(), BytesOf(block)));
-    if (!ReadCached(block, data.data())) {
-      deferred->push_back({shared_from_this(), block, in_block});
-      continue;
-    }
-    TF_HPS_RETURN_IF_ERROR(FindInBlock(block, data.data(), keys, in_block, found, missing));
   }
   return absl::OkStatus();
 }

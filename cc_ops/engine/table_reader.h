@@ -54,11 +54,12 @@ class TableReader : public std::enable_shared_from_this<TableReader> {
   TableReader(const TableReader&) = delete;
   TableReader& operator=(const TableReader&) = delete;
 
-  // Looks for keys[i] for each i of `wanted`, whose keys ascend. Appends those that it does not
-  // have to `missing`, in any order, and what has to wait for the disk to `deferred`.
-  absl::Status Find(absl::Span<const SsdKey> keys, absl::Span<const int32_t> wanted,
-                    EntryFound found, std::vector<int32_t>* missing,
-                    std::vector<Deferred>* deferred) const;
+  // Looks for keys[i], of which hashes[i] is the BloomHash, for each i of `wanted`, whose keys
+  // ascend. Appends those that it does not have to `missing`, in any order, and what has to wait
+  // for the disk to `deferred`.
+  absl::Status Find(absl::Span<const SsdKey> keys, absl::Span<const uint32_t> hashes,
+                    absl::Span<const int32_t> wanted, EntryFound found,
+                    std::vector<int32_t>* missing, std::vector<Deferred>* deferred) const;
 
   // Waits for the disk.
   static absl::Status Finish(absl::Span<const Deferred> deferred, absl::Span<const SsdKey> keys,
@@ -76,6 +77,12 @@ class TableReader : public std::enable_shared_from_this<TableReader> {
     SsdKey last() const { return {last_table_id, last_key}; }
   };
 
+  static constexpr size_t kLocated = 32;
+  struct Located {
+    size_t blocks[kLocated];
+    bool may_have[kLocated];
+  };
+
   TableReader(std::string path, int fd, const TableReadContext& context)
       : path_(std::move(path)), fd_(fd), context_(context) {}
   absl::Status Load(int64_t bytes);
@@ -84,11 +91,19 @@ class TableReader : public std::enable_shared_from_this<TableReader> {
   absl::Status Pread(uint64_t offset, size_t bytes, char* out) const;
   absl::StatusOr<std::string> ReadBlock(const LdbHandle& handle, int64_t file_bytes) const;
   absl::Status CheckBlock(absl::string_view block, uint64_t offset) const;
-  // The block that has `key`, if one has; from block `from` on.
+  // The block that has `key`, if one has; from block `from` on. The guess is where it would be if
+  // keys were spread evenly.
   size_t BlockOf(const SsdKey& key, size_t from) const;
+  size_t GuessBlockOf(const SsdKey& key, size_t from) const;
+  // The blocks of the first keys, and whether their filters let them pass. Memory is slow but does
+  // many things at once. Returns how many keys that are.
+  size_t LocateKeys(absl::Span<const SsdKey> keys, absl::Span<const uint32_t> hashes,
+                    absl::Span<const int32_t> wanted, Located* located) const;
   size_t blocks() const { return blocks_.size() - 1; }
   size_t BytesOf(size_t block) const { return blocks_[block + 1].offset - blocks_[block].offset; }
-  bool MayHave(size_t block, const SsdKey& key) const;
+  const char* FilterOffset(size_t block) const;  // null: it has no filter
+  absl::string_view FilterOf(size_t block) const;
+  bool MayHave(size_t block, uint32_t bloom_hash) const;
   // False when it has to wait for the disk.
   bool ReadCached(size_t block, char* out) const;
   absl::Status FindInBlock(size_t block, const char* data, absl::Span<const SsdKey> keys,

@@ -127,6 +127,7 @@ class TieredTable {
   struct Prepared;
   struct Batch;
   struct FetchedRow;
+  struct DirtyRow;
 
   // Since the store was opened. Of a batch, a miss is a distinct key that has to be fetched, a hit
   // is any other occurrence.
@@ -215,6 +216,10 @@ class TieredTable {
       ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
   absl::Status WriteRows(int64_t p, absl::Span<const DramPartition::Position> positions)
       ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
+  // Rows of an instance's partitions; sorts them.
+  absl::Status WriteToInstance(int instance, std::vector<DirtyRow>* dirty)
+      ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
+  absl::Status FlushInstance(int instance) ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->gate);
   absl::Status Trim(int64_t p) ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
   void UpdateUsage(int64_t p);
 

@@ -37,6 +37,7 @@
 #include "absl/strings/strip.h"
 #include "cc_ops/engine/file_fault.h"
 #include "cc_ops/engine/status_macros.h"
+#include "cc_ops/engine/store_files.h"
 #include "tests/crash/crash_world.h"
 #include "tests/crash/power_cut.h"
 
@@ -212,9 +213,11 @@ class Story {
     if (commit != commit_) {
       return absl::InternalError(absl::StrCat("DIFFERENCE: at commit ", commit, ", not ", commit_));
     }
+    bool changed = false;  // since the last commit
     for (int64_t i = 0; i < plan.operations; ++i) {
       const auto kind = CrashWorld::KindOf(seed, i);
       const bool commits = kind == CrashWorld::Kind::kCommit;
+      changed = !commits && (changed || Changes(kind));
       shared->phase = kOperating + static_cast<int>(kind);
       shared->begun = i + 1;
       TF_HPS_RETURN_IF_ERROR(world_.Do(seed, i, &tables));
@@ -224,9 +227,28 @@ class Story {
     shared->phase = kClosing;
     shared->begun = plan.operations + 1;
     TF_HPS_RETURN_IF_ERROR(tables.Close(true));
-    shared->acknowledged = commit + 1;
+    TF_HPS_ASSIGN_OR_RETURN(const int64_t closed_at, ReadCurrent(StorePath()));
+    if (changed && closed_at != commit + 1) {
+      return absl::InternalError(absl::StrCat("DIFFERENCE: closed at commit ", closed_at,
+                                              ", after changes since commit ", commit));
+    }
+    shared->acknowledged = closed_at;
     shared->done = plan.operations + 1;
     return absl::OkStatus();
+  }
+
+  bool Changes(CrashWorld::Kind kind) {
+    switch (kind) {
+      case CrashWorld::Kind::kLookup:
+      case CrashWorld::Kind::kCommit:
+      case CrashWorld::Kind::kSave:
+      case CrashWorld::Kind::kExport:
+        return false;
+      case CrashWorld::Kind::kRestore:
+        return !world_.checkpoints().empty();
+      default:
+        return true;
+    }
   }
 
   // What must be there.

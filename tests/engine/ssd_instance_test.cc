@@ -137,6 +137,28 @@ TEST_F(SsdInstanceTest, ReadsCauseNoCompaction) {
   EXPECT_EQ(Get(4900)->size(), 1u);
 }
 
+// A buffer that goes to a file as a whole has what was overwritten in it too, and the file may be
+// the only one: there is no level to merge it with.
+TEST_F(SsdInstanceTest, CompactionRewritesASingleFile) {
+  const auto table_bytes = [&] {
+    int64_t bytes = 0;
+    for (const auto& level : instance_->env()->files()->levels) {
+      for (const auto& file : level) bytes += file->bytes;
+    }
+    return bytes;
+  };
+  for (int round = 0; round < 4; ++round) {
+    TF_HPS_ASSERT_OK(Put(0, 1000, std::string(100, static_cast<char>('a' + round))));
+  }
+  TF_HPS_ASSERT_OK(instance_->Flush());
+  EXPECT_GT(table_bytes(), 400'000);
+  TF_HPS_ASSERT_OK(instance_->Compact());
+  EXPECT_LT(table_bytes(), 130'000);
+  EXPECT_EQ((*Get(999))[0], 'd');
+  TF_HPS_ASSERT_OK(instance_->Compact());
+  EXPECT_LT(table_bytes(), 130'000);
+}
+
 TEST_F(SsdInstanceTest, ALevelThatIsFullIsCompacted) {
   const auto files = [&](int level) {
     std::string value;

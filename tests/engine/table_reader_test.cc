@@ -11,6 +11,7 @@
 #include <random>
 
 #include "absl/strings/match.h"
+#include "cc_ops/engine/ldb_bloom.h"
 #include "cc_ops/engine/level_files.h"
 #include "cc_ops/engine/ssd_env.h"
 #include "leveldb/db.h"
@@ -84,7 +85,9 @@ class TableReaderTest : public testing::Test {
     const auto reader = TableReader::Open(PathOf(file), file.bytes, {filter_.get(), &bytes_read_});
     if (!reader.ok()) return reader.status();
     std::vector<TableReader::Deferred> deferred;
-    absl::Status status = (*reader)->Find(keys, wanted, found, &missing, &deferred);
+    std::vector<uint32_t> hashes;
+    for (const SsdKey& key : keys) hashes.push_back(BloomHash(key));
+    absl::Status status = (*reader)->Find(keys, hashes, wanted, found, &missing, &deferred);
     if (!status.ok()) return status;
     deferred_ += deferred.size();
     status = TableReader::Finish(deferred, keys, found, &missing);

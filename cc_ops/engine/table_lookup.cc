@@ -100,27 +100,24 @@ absl::Status TieredTable::ReadMissing(absl::Span<const int64_t> keys,
   std::vector<int64_t> missing_keys(missing.size());
   for (size_t i = 0; i < missing.size(); ++i) missing_keys[i] = keys[missing[i]];
   Batch batch(missing_keys, partition_count_, parallel_for);
-  TF_HPS_RETURN_IF_ERROR(ForEachPartition(parallel_for, [&](int64_t p) -> absl::Status {
-    context_->gate.AssertShared();
-    Prepared& prepared = batch.prepared[p];
-    const auto uniques = batch.keys.uniques(p);
+  for (int64_t p = 0; p < partition_count_; ++p) {
+    std::vector<int32_t>& misses = batch.prepared[p].misses;
+    misses.resize(batch.keys.uniques(p).size());
+    std::iota(misses.begin(), misses.end(), 0);
+  }
+  TF_HPS_RETURN_IF_ERROR(ReadMisses(&batch, parallel_for));
+  parallel_for(partition_count_, [&](int64_t p) {
+    InitializeOthers(p, &batch);
     const auto members = batch.keys.members(p);
-    if (uniques.empty()) return absl::OkStatus();
-    prepared.misses.resize(uniques.size());
-    std::iota(prepared.misses.begin(), prepared.misses.end(), 0);
-    TF_HPS_RETURN_IF_ERROR(Fetch(p, &batch));
-    std::vector<const char*> rows(uniques.size());
-    for (size_t i = 0; i < uniques.size(); ++i) {
-      rows[prepared.misses[i]] =
-          prepared.fetched.data() + static_cast<int64_t>(i) * layout_.row_bytes();
-    }
+    const char* const rows = batch.prepared[p].fetched.data();
     for (const KeyBatch::Member& member : members) {
-      ReadWeights(rows[member.unique], out + int64_t{missing[member.index]} * dim_);
+      ReadWeights(rows + int64_t{member.unique} * layout_.row_bytes(),
+                  out + int64_t{missing[member.index]} * dim_);
     }
-    Counters::Add(&counters_.dram_misses, static_cast<int64_t>(uniques.size()));
-    Counters::Add(&counters_.dram_hits, static_cast<int64_t>(members.size() - uniques.size()));
-    return absl::OkStatus();
-  }));
+    const int64_t uniques = static_cast<int64_t>(batch.keys.uniques(p).size());
+    Counters::Add(&counters_.dram_misses, uniques);
+    Counters::Add(&counters_.dram_hits, static_cast<int64_t>(members.size()) - uniques);
+  });
   if (context_->cache_reads) {
     parallel_for(partition_count_, [&](int64_t p) {
       context_->gate.AssertShared();

@@ -41,7 +41,7 @@ struct TieredTable::DirtyRow {
 struct TieredTable::Prepared {
   std::vector<DramPartition::Position> positions;  // [uniques] or empty; kNone: among the misses
   int64_t moves = 0;                               // of the partition when it had those positions
-  std::vector<int32_t> misses;                     // unique keys to fetch, ascending keys
+  std::vector<int32_t> misses;                     // unique keys to fetch
   std::vector<char> fetched;                       // [misses, row_bytes]
   bool pinned = false;                             // the rows at `positions` are
   UninitializedVector<float> sums;                 // [uniques, dim]: summed gradients

@@ -41,10 +41,8 @@ absl::Status TieredTable::Prefetch(absl::Span<const int64_t> keys, ParallelFor p
     StageTimer timer(context_.get(), Stage::kPrefetch);
     MutexLock prefetch(&prefetch_mu_);
     Batch batch(keys, partition_count_, parallel_for);
-    const absl::Status status = ForEachPartition(parallel_for, [&](int64_t p) {
-      context_->gate.AssertShared();
-      return ReadAhead(p, &batch);
-    });
+    parallel_for(partition_count_, [&](int64_t p) { FindAhead(p, &batch); });
+    const absl::Status status = ReadMisses(&batch, parallel_for);
     MutexLock training(&training_mu_);
     parallel_for(partition_count_, [&](int64_t p) {
       context_->gate.AssertShared();
@@ -57,15 +55,11 @@ absl::Status TieredTable::Prefetch(absl::Span<const int64_t> keys, ParallelFor p
   return absl::OkStatus();
 }
 
-absl::Status TieredTable::ReadAhead(int64_t p, Batch* batch) {
-  const auto uniques = batch->keys.uniques(p);
-  if (uniques.empty()) return absl::OkStatus();
+void TieredTable::FindAhead(int64_t p, Batch* batch) {
+  if (batch->keys.uniques(p).empty()) return;
   BeginReadingAhead(p);
-  {
-    SharedPass pass(&partitions_[p].gate);
-    FindRows(p, batch);
-  }
-  return ReadFromSsd(p, batch).status();
+  SharedPass pass(&partitions_[p].gate);
+  FindRows(p, batch);
 }
 
 void TieredTable::KeepAhead(int64_t p, absl::Span<const int64_t> written, Batch* batch) {

@@ -91,10 +91,6 @@ class TableReader : public std::enable_shared_from_this<TableReader> {
   absl::Status Pread(uint64_t offset, size_t bytes, char* out) const;
   absl::StatusOr<std::string> ReadBlock(const LdbHandle& handle, int64_t file_bytes) const;
   absl::Status CheckBlock(absl::string_view block, uint64_t offset) const;
-  // The block that has `key`, if one has; from block `from` on. The guess is where it would be if
-  // keys were spread evenly.
-  size_t BlockOf(const SsdKey& key, size_t from) const;
-  size_t GuessBlockOf(const SsdKey& key, size_t from) const;
   // The blocks of the first keys, and whether their filters let them pass. Memory is slow but does
   // many things at once. Returns how many keys that are.
   size_t LocateKeys(absl::Span<const SsdKey> keys, absl::Span<const uint32_t> hashes,

@@ -9,9 +9,20 @@
 
 namespace tf_hps {
 
-absl::Status TieredTable::Prepare(int64_t p, Batch* batch) {
-  Partition& partition = partitions_[p];
-  DramPartition& rows = *partition.rows;
+absl::Status TieredTable::Prepare(Batch* batch, ParallelFor parallel_for) {
+  TF_HPS_RETURN_IF_ERROR(ForEachPartition(parallel_for, [&](int64_t p) {
+    context_->gate.AssertShared();
+    return Search(p, batch);
+  }));
+  TF_HPS_RETURN_IF_ERROR(ReadMisses(batch, parallel_for));
+  return ForEachPartition(parallel_for, [&](int64_t p) {
+    context_->gate.AssertShared();
+    return MakeReady(p, batch);
+  });
+}
+
+absl::Status TieredTable::Search(int64_t p, Batch* batch) {
+  DramPartition& rows = *partitions_[p].rows;
   Prepared& prepared = batch->prepared[p];
   rows.set_limit(quota() / partition_count_);
   if (rows.bytes() > rows.limit()) TF_HPS_RETURN_IF_ERROR(Trim(p));
@@ -20,9 +31,13 @@ absl::Status TieredTable::Prepare(int64_t p, Batch* batch) {
     FindRows(p, batch);
     Counters::Add(&counters_.dram_misses, static_cast<int64_t>(prepared.misses.size()));
   }
-  TF_HPS_RETURN_IF_ERROR(Fetch(p, batch));
-  const int64_t misses = static_cast<int64_t>(prepared.misses.size());
-  if (rows.free_slots() >= misses) return absl::OkStatus();
+  return absl::OkStatus();
+}
+
+absl::Status TieredTable::MakeReady(int64_t p, Batch* batch) {
+  const int64_t misses = static_cast<int64_t>(batch->prepared[p].misses.size());
+  InitializeOthers(p, batch);
+  if (partitions_[p].rows->free_slots() >= misses) return absl::OkStatus();
   Pin(p, batch);
   return MakeRoom(p, misses);
 }
@@ -138,10 +153,7 @@ absl::Status TieredTable::Modify(absl::Span<const int64_t> keys, bool remember,
     context_->NoteChange();
     last_lookup_.reset();
     auto batch = std::make_unique<Batch>(keys, partition_count_, parallel_for);
-    const absl::Status status = ForEachPartition(parallel_for, [&](int64_t p) {
-      context_->gate.AssertShared();
-      return Prepare(p, batch.get());
-    });
+    const absl::Status status = Prepare(batch.get(), parallel_for);
     parallel_for(partition_count_, [&](int64_t p) {
       context_->gate.AssertShared();
       if (!status.ok()) return Abandon(p, batch.get());

@@ -176,11 +176,21 @@ absl::Status TieredTable::ApplySteps(absl::Span<const std::unique_ptr<Step>> ste
   absl::Status status = ParallelForStatus(parallel_for, count, [&](int64_t i) {
     return parts[i].step->table->SumGradients(parts[i].p, parts[i].step, non_finite);
   });
+  // As Prepare does, for all tables together.
   if (status.ok()) {
     status = ParallelForStatus(parallel_for, count, [&](int64_t i) {
-      const Part part = parts[i];
-      part.step->table->AssertGateShared();
-      return part.step->table->Prepare(part.p, part.step->batch.get());
+      parts[i].step->table->AssertGateShared();
+      return parts[i].step->table->Search(parts[i].p, parts[i].step->batch.get());
+    });
+  }
+  for (size_t i = 0; status.ok() && i < steps.size(); ++i) {
+    steps[i]->table->AssertGateShared();
+    status = steps[i]->table->ReadMisses(steps[i]->batch.get(), parallel_for);
+  }
+  if (status.ok()) {
+    status = ParallelForStatus(parallel_for, count, [&](int64_t i) {
+      parts[i].step->table->AssertGateShared();
+      return parts[i].step->table->MakeReady(parts[i].p, parts[i].step->batch.get());
     });
   }
   parallel_for(count, [&](int64_t i) {

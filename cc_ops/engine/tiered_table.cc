@@ -149,52 +149,6 @@ void TieredTable::InitializeRow(int64_t key, char* row) const {
   optimizer_.InitState(weights + dim_, dim_);
 }
 
-absl::StatusOr<int64_t> TieredTable::ReadFromSsd(int64_t p, Batch* batch) {
-  const auto uniques = batch->keys.uniques(p);
-  Prepared* prepared = &batch->prepared[p];
-  std::vector<int32_t>& misses = prepared->misses;
-  std::sort(misses.begin(), misses.end(),
-            [&](int32_t x, int32_t y) { return uniques[x].key < uniques[y].key; });
-  std::vector<int64_t> keys(misses.size());
-  for (size_t i = 0; i < misses.size(); ++i) keys[i] = uniques[misses[i]].key;
-  const int64_t row_bytes = layout_.row_bytes();
-  prepared->fetched.assign(misses.size() * static_cast<size_t>(row_bytes), 0);
-  int64_t hits = 0;
-  const auto found = [&](int64_t i, absl::string_view value) -> absl::Status {
-    char* row = prepared->fetched.data() + i * row_bytes;
-    bool fresh_state = false;
-    absl::Status status = DecodeRow(layout_, state_epoch_, value, row, &fresh_state);
-    if (!status.ok()) {
-      return absl::Status(status.code(), absl::StrCat("table \"", name_, "\" in ", context_->path,
-                                                      ", key ", keys[i], ": ", status.message()));
-    }
-    if (fresh_state) optimizer_.InitState(WeightsOf(row) + dim_, dim_);
-    HeaderOf(row)->key = keys[i];
-    HeaderOf(row)->flags = kRowOnSsd;
-    ++hits;
-    return absl::OkStatus();
-  };
-  if (!misses.empty() && ssd_rows_.load(std::memory_order_relaxed) > 0) {
-    StageTimer timer(context_.get(), Stage::kFetch);
-    TF_HPS_RETURN_IF_ERROR(context_->ssd->Get(InstanceOf(p), id_, keys, found));
-  }
-  return hits;
-}
-
-absl::Status TieredTable::Fetch(int64_t p, Batch* batch) {
-  TF_HPS_ASSIGN_OR_RETURN(const int64_t hits, ReadFromSsd(p, batch));
-  const auto uniques = batch->keys.uniques(p);
-  Prepared& prepared = batch->prepared[p];
-  const int64_t misses = static_cast<int64_t>(prepared.misses.size());
-  for (int64_t i = 0; i < misses; ++i) {
-    char* row = prepared.fetched.data() + i * layout_.row_bytes();
-    if (!(HeaderOf(row)->flags & kRowOnSsd)) InitializeRow(uniques[prepared.misses[i]].key, row);
-  }
-  Counters::Add(&counters_.ssd_hits, hits);
-  Counters::Add(&counters_.ssd_misses, misses - hits);
-  return absl::OkStatus();
-}
-
 absl::StatusOr<std::unique_ptr<TableExport>> TieredTable::NewExport() {
   TF_HPS_ASSIGN_OR_RETURN(std::unique_ptr<SsdTier::Scan> scan, context_->ssd->NewScan(id_));
   return std::make_unique<TableExport>(name_, std::move(scan), layout_, state_epoch_, step_.load(),

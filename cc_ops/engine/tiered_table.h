@@ -157,12 +157,13 @@ class TieredTable {
   void ReadWeights(const char* row, float* out) const;
   void CatchUp(char* row) const;
   void InitializeRow(int64_t key, char* row) const;
-  // Reads the rows of the batch's misses, which it sorts, as far as they are on SSD, and returns
-  // how many are: those have kRowOnSsd in their flags, others have none.
-  absl::StatusOr<int64_t> ReadFromSsd(int64_t p, Batch* batch)
+
+  // Fetching, in table_fetch.cc. ReadMisses reads the batch's misses, as far as they are on SSD:
+  // they then have kRowOnSsd in their flags, the others none: InitializeOthers is for these.
+  absl::Status ReadMisses(Batch* batch, ParallelFor parallel_for)
       ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
-  // Reads the rows of the batch's misses, or makes initial ones.
-  absl::Status Fetch(int64_t p, Batch* batch) ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
+  absl::Status DecodeFetched(int64_t key, absl::string_view value, char* row) const;
+  void InitializeOthers(int64_t p, Batch* batch);
 
   // Reads, in table_lookup.cc.
   class AllRowsShared;
@@ -182,7 +183,7 @@ class TieredTable {
   // Has add() put keys that have just been written to or removed from SSD into a list, if a
   // prefetch has to know.
   void NoteWritten(int64_t p, absl::FunctionRef<void(std::vector<int64_t>* keys)> add);
-  absl::Status ReadAhead(int64_t p, Batch* batch) ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
+  void FindAhead(int64_t p, Batch* batch);
   void KeepAhead(int64_t p, absl::Span<const int64_t> written, Batch* batch)
       ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
 
@@ -190,7 +191,11 @@ class TieredTable {
   absl::Status Modify(absl::Span<const int64_t> keys, bool remember, ParallelFor parallel_for,
                       absl::FunctionRef<void(int64_t p, Batch* batch)> commit);
   // What can fail: makes all of the batch's rows of a partition ready.
-  absl::Status Prepare(int64_t p, Batch* batch) ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
+  absl::Status Prepare(Batch* batch, ParallelFor parallel_for)
+      ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
+  // Its steps, with ReadMisses between them: finds what dram has; makes initial rows and room.
+  absl::Status Search(int64_t p, Batch* batch) ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
+  absl::Status MakeReady(int64_t p, Batch* batch) ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
   void Abandon(int64_t p, Batch* batch);
   // What cannot: ChangeRows once for each partition, then Settle.
   template <typename Change>

@@ -211,8 +211,9 @@ TEST_F(StoreTest, ClosingCommitsWhatHasChangedAndNothingElse) {
        }},
       {"an update",
        [](const TablePtr& t) {
+         const int64_t key = 1;
          const float gradient[4] = {1, 1, 1, 1};
-         const TieredTable::Gradients gradients[] = {{t.get(), {1}, gradient}};
+         const TieredTable::Gradients gradients[] = {{t.get(), {&key, 1}, gradient}};
          TF_HPS_ASSERT_OK(TieredTable::ApplyGradients(gradients, *OptimizerSpec::Parse("sgd"),
                                                       {0.1f}, TieredTable::NonFinite::kError,
                                                       SerialFor));

@@ -50,6 +50,18 @@ def test_the_history_has_the_figures_of_each_epoch():
         assert history["dram_mib"][1] * 2**20 <= 60_000
 
 
+def test_figures_are_of_a_batch_however_many_go_into_an_execution():
+    figures = []
+    for steps in (1, 7):
+        with tf_hps.Store(dram_bytes="60KB") as store:
+            model = functional_model(store)
+            model.compile(model.optimizer, "binary_crossentropy", steps_per_execution=steps)
+            callbacks = [tf_hps.TierMetrics()]
+            history = model.fit(dataset_of(), verbose=0, callbacks=callbacks).history
+            figures.append(history["new_rows"][0])
+    assert figures[0] == figures[1] > 0
+
+
 def test_prefetched_rows_are_no_rows_waited_for(tmp_path):
     with tf_hps.Store(tmp_path / "s", dram_bytes="1MiB") as store:
         fitted(store)

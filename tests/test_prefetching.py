@@ -246,6 +246,12 @@ def test_what_cannot_be_prefetched_is_said(make, error, message):
         tf_hps.prefetch(dataset_of(), make(store))
 
 
+def test_floats_are_no_ids():
+    with tf_hps.Store() as store, pytest.raises(TypeError, match="^keys: expected int32 or int64"):
+        table = tf_hps.Table("t", 2, store=store)
+        tf_hps.prefetch(tf.data.Dataset.from_tensors(np.float32([1])), {None: table})
+
+
 def test_bad_arguments():
     with pytest.raises(TypeError, match="dataset: expected a tf.data.Dataset. Received: list"):
         tf_hps.prefetch([1], {})

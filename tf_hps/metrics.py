@@ -92,7 +92,7 @@ class TierMetrics(tf_keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         """Adds what is shown while an epoch goes on."""
-        self._batches += 1
+        self._batches = batch + 1  # with steps_per_execution there are several between two calls
         if time.monotonic() >= self._next:
             now = self._look()
             figures = _figures(self._last, now, self._batches - self._last["batches"])

@@ -53,6 +53,7 @@ def prefetch(dataset, model, depth=2):
     depth = positive_int(depth, "depth")
     ids_of = _ids_of_mapping(model) if isinstance(model, dict) else _ids_of_model(model)
 
+    @tf.autograph.experimental.do_not_convert  # whose errors would hide ours
     def bring_up(*element):
         with tf.device("CPU:0"):
             for table, ids in ids_of(element[0]):

@@ -124,6 +124,15 @@ void Check(const absl::Status& status) {
   std::exit(1);
 }
 
+// Floats that begin on a cache line, as those of a tensor do.
+std::unique_ptr<float, decltype(&std::free)> NewTensor(size_t floats, float value) {
+  constexpr size_t kLine = 64;
+  const size_t bytes = (floats * sizeof(float) + kLine - 1) / kLine * kLine;
+  auto* const tensor = static_cast<float*>(std::aligned_alloc(kLine, bytes));
+  std::fill(tensor, tensor + floats, value);
+  return {tensor, &std::free};
+}
+
 int64_t KeyOf(int64_t index) { return static_cast<int64_t>(Mix64(static_cast<uint64_t>(index))); }
 
 // Keys of [batches, ids], drawn by a Zipf distribution.
@@ -159,8 +168,8 @@ class Bench {
         hyperparameters_(flags.values.at("optimizer") == "adam"
                              ? std::vector<float>{0.001f, 0.9f, 0.999f, 1e-7f, 1.0f}
                              : std::vector<float>{0.1f, 1e-7f}),
-        out_(batches_[0].size() * static_cast<size_t>(dim_)),
-        gradient_(out_.size(), 0.01f) {
+        out_(NewTensor(batches_[0].size() * static_cast<size_t>(dim_), 0)),
+        gradient_(NewTensor(batches_[0].size() * static_cast<size_t>(dim_), 0.01f)) {
     StoreOptions options;
     options.dram_bytes = flags.Int("dram_bytes");
     if (options.dram_bytes == 0) {
@@ -177,13 +186,13 @@ class Bench {
   }
 
   void Lookup(const std::vector<int64_t>& keys) {
-    Check(table_->Lookup(keys, out_.data(), std::ref(threads_)));
+    Check(table_->Lookup(keys, out_.get(), std::ref(threads_)));
   }
   void Create(const std::vector<int64_t>& keys) {
-    Check(table_->LookupOrCreate(keys, out_.data(), std::ref(threads_)));
+    Check(table_->LookupOrCreate(keys, out_.get(), std::ref(threads_)));
   }
   void Update(const std::vector<int64_t>& keys) {
-    Check(TieredTable::ApplyGradients({{table_.get(), keys, gradient_.data()}}, optimizer_,
+    Check(TieredTable::ApplyGradients({{table_.get(), keys, gradient_.get()}}, optimizer_,
                                       hyperparameters_, TieredTable::NonFinite::kError,
                                       std::ref(threads_)));
   }
@@ -239,8 +248,8 @@ class Bench {
   const std::vector<std::vector<int64_t>> batches_;
   const OptimizerSpec optimizer_;
   const std::vector<float> hyperparameters_;
-  std::vector<float> out_;
-  const std::vector<float> gradient_;
+  const std::unique_ptr<float, decltype(&std::free)> out_;
+  const std::unique_ptr<float, decltype(&std::free)> gradient_;
   std::shared_ptr<Store> store_;
   std::shared_ptr<TieredTable> table_;
 };

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "cc_ops/engine/dram_partition.h"
 #include "cc_ops/engine/optimizer.h"
+#include "cc_ops/engine/row_index.h"
 #include "cc_ops/engine/ssd_instance.h"
 #include "cc_ops/engine/ssd_key.h"
 #include "cc_ops/engine/status_macros.h"
@@ -49,8 +49,7 @@ absl::StatusOr<Estimate> EstimateBytes(int64_t rows, int dim, const std::string&
   const double memory_bytes = index_bytes + kReaderBytesPerBlock / rows_per_block + 2 * bloom_bytes;
 
   Estimate estimate;
-  estimate.dram_bytes_per_row =
-      static_cast<double>(layout.row_bytes()) + DramPartition::IndexBytesPerRow();
+  estimate.dram_bytes_per_row = static_cast<double>(layout.row_bytes()) + RowIndex::BytesPerKey();
   estimate.ssd_bytes_per_row =
       entry_bytes + bloom_bytes + index_bytes + kBlockTrailerBytes / rows_per_block;
   estimate.dram_rows = static_cast<double>(rows);

@@ -41,18 +41,26 @@ class KeyBatch {
   }
   int64_t size() const { return static_cast<int64_t>(members_.size()); }
 
+  // The unique keys of all partitions are numbered, with gaps, below size(): those of a partition
+  // from begin(partition) on. numbers()[i] is that of the batch's i-th key.
+  int64_t begin(int64_t partition) const { return begins_[partition]; }
+  absl::Span<const int32_t> numbers() const { return numbers_; }
+
   // Whether it was made of these keys, in this order.
   bool IsOf(absl::Span<const int64_t> keys) const;
 
  private:
   void GroupByPartition(absl::Span<const int64_t> keys, ParallelFor parallel_for);
+  template <typename Slot>
   void Deduplicate(int64_t partition);
 
-  UninitializedVector<int64_t> keys_;    // as given
-  std::vector<int64_t> begins_;          // [partitions + 1]
-  std::vector<int32_t> unique_counts_;   // [partitions]
-  UninitializedVector<Member> members_;  // [keys], grouped by partition
-  UninitializedVector<Unique> uniques_;  // [keys], those of a partition from its begin on
+  UninitializedVector<int64_t> keys_;          // as given
+  std::vector<int64_t> begins_;                // [partitions + 1]
+  std::vector<int32_t> unique_counts_;         // [partitions]
+  UninitializedVector<int64_t> grouped_keys_;  // [keys], grouped by partition; while it is made
+  UninitializedVector<Member> members_;        // [keys], grouped by partition
+  UninitializedVector<Unique> uniques_;        // [keys], those of a partition from its begin on
+  UninitializedVector<int32_t> numbers_;       // [keys], as given
 };
 
 }  // namespace tf_hps

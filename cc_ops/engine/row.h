@@ -1,9 +1,10 @@
 // A row in memory and on SSD: one unit of weights, optimizer state and metadata.
 //
-// In the dram tier (row_bytes() each, 8-byte aligned):
+// In memory its header lies apart from its floats, so that weights can be aligned to cache lines;
+// its key is where it was looked up by (RowIndex).
 //
-//   | key 8 | version 4 | frequency 4 | last_step 4 | score 1 | flags 1 | epoch 2 | weights dim*4
-//   | state slots*dim*4 |
+//   | version 4 | frequency 4 | last_step 4 | score 1 | flags 1 | epoch 2 |
+//   | weights dim*4 | state slots*dim*4 |
 //
 // On SSD (the value of a LevelDB entry, little endian; the key stands in the entry's key):
 //
@@ -15,9 +16,11 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "cc_ops/engine/uninitialized_vector.h"
 
 namespace tf_hps {
 
@@ -33,7 +36,6 @@ enum RowFlags : uint8_t {
 };
 
 struct RowHeader {
-  int64_t key;
   uint32_t version;    // updates since the row was created
   uint32_t frequency;  // training lookups that named the key; saturates
   uint32_t last_step;  // the table's step when the row was last updated
@@ -41,7 +43,13 @@ struct RowHeader {
   uint8_t flags;
   uint16_t epoch;  // of the partition at the last use
 };
-static_assert(sizeof(RowHeader) == 24, "the dram tier's layout");
+static_assert(sizeof(RowHeader) == 16, "the dram tier's layout");
+
+// Where a row lies in memory.
+struct Row {
+  RowHeader* header;
+  float* weights;  // [dim], and after them the state [slots, dim]
+};
 
 // The sizes that follow from a table's dim and its optimizer's number of state slots.
 struct RowLayout {
@@ -49,34 +57,40 @@ struct RowLayout {
   int slots = 0;
 
   int floats() const { return dim * (1 + slots); }
-  int64_t row_bytes() const {
-    return (static_cast<int64_t>(sizeof(RowHeader)) + 4ll * floats() + 7) & ~7ll;
-  }
-  // Where the weights end in the dram tier's form.
-  int64_t weights_end() const { return static_cast<int64_t>(sizeof(RowHeader)) + 4ll * dim; }
+  int64_t row_bytes() const { return static_cast<int64_t>(sizeof(RowHeader)) + 4ll * floats(); }
   int64_t encoded_bytes() const { return kEncodedHeaderBytes + 4ll * floats(); }
   int64_t encoded_bytes_without_state() const { return kEncodedHeaderBytes + 4ll * dim; }
 
   static constexpr int kEncodedHeaderBytes = 16;
 };
 
-inline RowHeader* HeaderOf(char* row) { return reinterpret_cast<RowHeader*>(row); }
-inline const RowHeader* HeaderOf(const char* row) {
-  return reinterpret_cast<const RowHeader*>(row);
-}
-inline float* WeightsOf(char* row) { return reinterpret_cast<float*>(row + sizeof(RowHeader)); }
-inline const float* WeightsOf(const char* row) {
-  return reinterpret_cast<const float*>(row + sizeof(RowHeader));
-}
+// Rows on their way between tiers.
+class RowBuffer {
+ public:
+  RowBuffer() = default;
+  // `rows` rows with headers of zeros; their floats are not initialized.
+  RowBuffer(const RowLayout& layout, size_t rows)
+      : floats_per_row_(static_cast<size_t>(layout.floats())),
+        headers_(rows),
+        floats_(rows * floats_per_row_) {}
+
+  size_t size() const { return headers_.size(); }
+  Row operator[](size_t i) { return {&headers_[i], floats_.data() + i * floats_per_row_}; }
+
+ private:
+  size_t floats_per_row_ = 0;
+  std::vector<RowHeader> headers_;
+  UninitializedVector<float> floats_;
+};
 
 // Appends the row's SSD encoding to *out.
-void EncodeRow(const RowLayout& layout, uint32_t state_epoch, const char* row, std::string* out);
+void EncodeRow(const RowLayout& layout, uint32_t state_epoch, const Row& row, std::string* out);
 
-// Reads an SSD encoding into `row` (row_bytes() of it), except key, score and flags. *fresh_state
-// says that the value holds state of another epoch or none, so that the caller must initialize it.
-// DataLoss when the size fits neither form.
+// Reads an SSD encoding into `row`, except score, flags and epoch. *fresh_state says that the value
+// holds state of another epoch or none, so that the caller must initialize it. DataLoss when the
+// size fits neither form.
 absl::Status DecodeRow(const RowLayout& layout, uint32_t state_epoch, absl::string_view value,
-                       char* row, bool* fresh_state);
+                       const Row& row, bool* fresh_state);
 
 }  // namespace tf_hps
 

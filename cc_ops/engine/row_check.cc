@@ -10,7 +10,8 @@ namespace tf_hps {
 RowCheck::RowCheck(const Snapshot& snapshot) : snapshot_(snapshot) {
   for (const Snapshot::Table& table : snapshot.tables) {
     const RowLayout without_state{table.state.dim, 0};
-    tables_[table.state.id] = {&table, LayoutOf(table.state).value_or(without_state)};
+    const RowLayout layout = LayoutOf(table.state).value_or(without_state);
+    tables_[table.state.id] = {&table, layout, RowBuffer(layout, 1)};
   }
 }
 
@@ -47,12 +48,11 @@ std::string RowCheck::Check(absl::string_view entry, absl::string_view row) {
   return it == tables_.end() ? "" : Decode(it->second, key, row);
 }
 
-std::string RowCheck::Decode(const Table& table, int64_t key, absl::string_view row) {
+std::string RowCheck::Decode(Table& table, int64_t key, absl::string_view row) {
   const TableState& state = table.saved->state;
-  row_.resize(static_cast<size_t>(table.layout.row_bytes()));
   bool fresh_state;
   const absl::Status status =
-      DecodeRow(table.layout, state.state_epoch, row, row_.data(), &fresh_state);
+      DecodeRow(table.layout, state.state_epoch, row, table.buffer[0], &fresh_state);
   if (status.ok()) return "";
   return Once(absl::StrCat("row of ", state.id),
               absl::StrCat("table \"", state.name, "\", key ", key, ": ", status.message()));

@@ -40,9 +40,10 @@ class RowCheck {
   struct Table {
     const Snapshot::Table* saved;
     RowLayout layout;
+    RowBuffer buffer;  // one row
     int64_t rows = 0;
   };
-  std::string Decode(const Table& table, int64_t key, absl::string_view row);
+  std::string Decode(Table& table, int64_t key, absl::string_view row);
   std::string Once(const std::string& kind, const std::string& text);
 
   const Snapshot& snapshot_;
@@ -50,7 +51,6 @@ class RowCheck {
   std::map<uint32_t, int64_t> unknown_;  // rows by id
   std::string last_entry_;
   std::set<std::string> reported_;
-  std::vector<char> row_;
   int instance_ = 0;
   int64_t rows_ = 0;
 };

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <cassert>
+#include <cstring>
 #include <new>
 
 namespace tf_hps {
@@ -25,6 +26,11 @@ int RowsLog2(int64_t row_bytes, int64_t slab_bytes) {
   return log2;
 }
 
+// Slabs in chunks are to begin on cache lines; small ones are allocations of their own, which do.
+int64_t SlabBytes(int64_t rows_bytes) {
+  return rows_bytes < 4096 ? rows_bytes : (rows_bytes + 63) & ~63ll;
+}
+
 // Maps a chunk at a multiple of its size, or returns null.
 char* MapChunk() {
   constexpr int64_t kBytes = SlabAllocator::kChunkBytes;
@@ -42,23 +48,44 @@ char* MapChunk() {
 
 }  // namespace
 
-SlabAllocator::SlabAllocator(int64_t row_bytes, int64_t slab_bytes)
-    : rows_log2_(RowsLog2(row_bytes, slab_bytes)), slab_bytes_(row_bytes << rows_log2_) {}
+SlabAllocator::SlabAllocator(int64_t row_bytes, int64_t slab_bytes, int64_t plain_bytes)
+    : rows_log2_(RowsLog2(row_bytes, slab_bytes)),
+      slab_bytes_(SlabBytes(row_bytes << rows_log2_)),
+      plain_bytes_(plain_bytes) {}
 
 SlabAllocator::~SlabAllocator() { assert(chunks_.empty()); }
 
 char* SlabAllocator::Allocate() {
   MutexLock lock(&mu_);
-  const bool small = allocated_bytes_ < kPlainBytes || 8 * slab_bytes_ > kChunkBytes;
   allocated_bytes_ += slab_bytes_;
-  if (not_full_.empty() && (small || !kChunks || !AddChunk())) {
-    return static_cast<char*>(::operator new(static_cast<size_t>(slab_bytes_), kAlignment));
+  if (kChunks && allocated_bytes_ > plain_bytes_ && 8 * slab_bytes_ <= kChunkBytes) {
+    in_chunks_.store(true, std::memory_order_relaxed);
   }
+  char* const slab = in_chunks() || !not_full_.empty() ? TakeFromChunk() : nullptr;
+  if (slab != nullptr) return slab;
+  return static_cast<char*>(::operator new(static_cast<size_t>(slab_bytes_), kAlignment));
+}
+
+char* SlabAllocator::TakeFromChunk() {
+  if (not_full_.empty() && !AddChunk()) return nullptr;
   Chunk& free_slabs = chunks_.find(*not_full_.begin())->second;
   char* const slab = free_slabs.back();
   free_slabs.pop_back();
   if (free_slabs.empty()) not_full_.erase(not_full_.begin());
   return slab;
+}
+
+bool SlabAllocator::IsInChunk(char* slab) const {
+  return chunks_.count(slab - (reinterpret_cast<intptr_t>(slab) & (kChunkBytes - 1))) > 0;
+}
+
+char* SlabAllocator::MoveToChunk(char* slab) {
+  MutexLock lock(&mu_);
+  char* const moved = IsInChunk(slab) ? nullptr : TakeFromChunk();
+  if (moved == nullptr) return slab;
+  std::memcpy(moved, slab, static_cast<size_t>(slab_bytes_));
+  ::operator delete(slab, kAlignment);
+  return moved;
 }
 
 bool SlabAllocator::AddChunk() {

@@ -8,6 +8,7 @@
 #ifndef TF_HPS_CC_OPS_ENGINE_SLAB_ALLOCATOR_H_
 #define TF_HPS_CC_OPS_ENGINE_SLAB_ALLOCATOR_H_
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -24,8 +25,9 @@ class SlabAllocator {
   static constexpr int64_t kPlainBytes = int64_t{32} << 20;
   static constexpr int64_t kChunkBytes = int64_t{2} << 20;  // a huge page
 
-  // A slab holds the largest power of two of rows that fits slab_bytes, at least one.
-  SlabAllocator(int64_t row_bytes, int64_t slab_bytes);
+  // A slab holds the largest power of two of rows that fits slab_bytes, at least one. Chunks come
+  // once `plain_bytes` are allocated.
+  SlabAllocator(int64_t row_bytes, int64_t slab_bytes, int64_t plain_bytes = kPlainBytes);
   ~SlabAllocator();  // all slabs have been freed
   SlabAllocator(const SlabAllocator&) = delete;
   SlabAllocator& operator=(const SlabAllocator&) = delete;
@@ -37,6 +39,12 @@ class SlabAllocator {
   char* Allocate();
   void Free(char* slab);
 
+  // Whether slabs come in chunks now. Those from before may then move there: MoveToChunk copies one
+  // that is not in a chunk and returns where it is now. The first rows are the hottest ones,
+  // mostly.
+  bool in_chunks() const { return in_chunks_.load(std::memory_order_relaxed); }
+  char* MoveToChunk(char* slab);
+
   // Of chunks: what is mapped, slabs or not.
   int64_t chunk_bytes();
 
@@ -45,10 +53,15 @@ class SlabAllocator {
 
   int64_t SlabsPerChunk() const { return kChunkBytes / slab_bytes_; }
   bool AddChunk() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Null if there is no chunk with room and none can be had.
+  char* TakeFromChunk() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool IsInChunk(char* slab) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const int rows_log2_;
   const int64_t slab_bytes_;
+  const int64_t plain_bytes_;
 
+  std::atomic<bool> in_chunks_{false};
   Mutex mu_;
   int64_t allocated_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<char*, Chunk> chunks_ ABSL_GUARDED_BY(mu_);  // by their beginning

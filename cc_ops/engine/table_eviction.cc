@@ -4,19 +4,18 @@
 #include <algorithm>
 #include <string>
 
+#include "cc_ops/engine/key_hash.h"
 #include "cc_ops/engine/ssd_key.h"
 #include "cc_ops/engine/status_macros.h"
 #include "cc_ops/engine/table_partition.h"
 
 namespace tf_hps {
 
-absl::Status TieredTable::WriteRows(int64_t p,
-                                    absl::Span<const DramPartition::Position> positions) {
+absl::Status TieredTable::WriteRows(int64_t p, absl::Span<const DramPartition::Entry> entries) {
   std::vector<DirtyRow> dirty;
-  dirty.reserve(positions.size());
-  for (const DramPartition::Position position : positions) {
-    char* row = partitions_[p].rows->RowAt(position);
-    dirty.push_back({HeaderOf(row)->key, row});
+  dirty.reserve(entries.size());
+  for (const DramPartition::Entry& entry : entries) {
+    dirty.push_back({entry.key, partitions_[p].rows->RowAt(entry.position)});
   }
   const absl::Status status = WriteToInstance(InstanceOf(p), &dirty);
   NoteWritten(p, [&](std::vector<int64_t>* keys) {
@@ -43,7 +42,7 @@ absl::Status TieredTable::WriteToInstance(int instance, std::vector<DirtyRow>* d
     TF_HPS_RETURN_IF_ERROR(context_->ssd->Write(instance, &batch));
     int64_t first_writes = 0;
     for (const DirtyRow& each : chunk) {
-      RowHeader* header = HeaderOf(each.row);
+      RowHeader* const header = each.row.header;
       if (!(header->flags & kRowOnSsd)) ++first_writes;
       header->flags = (header->flags | kRowOnSsd) & ~kRowDirty;
     }
@@ -54,16 +53,18 @@ absl::Status TieredTable::WriteToInstance(int instance, std::vector<DirtyRow>* d
   return absl::OkStatus();
 }
 
-absl::Status TieredTable::Evict(int64_t p, absl::Span<const DramPartition::Position> victims) {
+absl::Status TieredTable::Evict(int64_t p, absl::Span<const DramPartition::Entry> victims) {
   StageTimer timer(context_.get(), Stage::kEvict);
   Partition& partition = partitions_[p];
-  std::vector<DramPartition::Position> dirty;
-  for (const DramPartition::Position position : victims) {
-    if (HeaderOf(partition.rows->RowAt(position))->flags & kRowDirty) dirty.push_back(position);
+  std::vector<DramPartition::Entry> dirty;
+  for (const DramPartition::Entry& entry : victims) {
+    if (partition.rows->RowAt(entry.position).header->flags & kRowDirty) dirty.push_back(entry);
   }
   TF_HPS_RETURN_IF_ERROR(WriteRows(p, dirty));
   ExclusivePass pass(&partition.gate);
-  for (const DramPartition::Position position : victims) partition.rows->Erase(position);
+  for (const DramPartition::Entry& entry : victims) {
+    partition.rows->Erase(entry.key, HashKey(entry.key));
+  }
   Counters::Add(&counters_.dram_evictions, static_cast<int64_t>(victims.size()));
   return absl::OkStatus();
 }
@@ -76,7 +77,7 @@ absl::Status TieredTable::MakeRoom(int64_t p, int64_t slots) {
       ExclusivePass pass(&partition.gate);
       if (rows.Grow(/*overdraw=*/false)) continue;
     }
-    std::vector<DramPartition::Position> victims;
+    std::vector<DramPartition::Entry> victims;
     rows.PickVictims(std::max(slots - rows.free_slots(), rows.size() / 32), &victims);
     if (victims.empty()) break;  // all pinned: the commit overdraws, then trims
     TF_HPS_RETURN_IF_ERROR(Evict(p, victims));
@@ -92,7 +93,7 @@ absl::Status TieredTable::Trim(int64_t p) {
     const int64_t slabs = rows.SlabsBeyondLimit();
     const int64_t slots = slabs * rows.rows_per_slab();
     while (rows.free_slots() < slots) {
-      std::vector<DramPartition::Position> victims;
+      std::vector<DramPartition::Entry> victims;
       rows.PickVictims(slots - rows.free_slots(), &victims);
       TF_HPS_RETURN_IF_ERROR(Evict(p, victims));
     }
@@ -140,14 +141,13 @@ absl::Status TieredTable::FlushInstance(int instance) {
   const int64_t partitions = partition_count_ / context_->ssd->instances();
   const int64_t first = instance * partitions;
   std::vector<DirtyRow> dirty;
-  std::vector<DramPartition::Position> positions;
+  std::vector<DramPartition::Entry> entries;
   int64_t begin = first;
   for (int64_t p = first; p < first + partitions; ++p) {
-    positions.clear();
-    partitions_[p].rows->ListDirty(&positions);
-    for (const DramPartition::Position position : positions) {
-      char* row = partitions_[p].rows->RowAt(position);
-      dirty.push_back({HeaderOf(row)->key, row});
+    entries.clear();
+    partitions_[p].rows->ListDirty(&entries);
+    for (const DramPartition::Entry& entry : entries) {
+      dirty.push_back({entry.key, partitions_[p].rows->RowAt(entry.position)});
     }
     if (dirty.size() < kRowsAtATime && p + 1 < first + partitions) continue;
     TF_HPS_RETURN_IF_ERROR(WriteToInstance(instance, &dirty));

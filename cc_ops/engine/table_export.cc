@@ -17,7 +17,7 @@ TableExport::TableExport(std::string table, std::unique_ptr<SsdTier::Scan> scan,
       step_(step),
       optimizer_(optimizer),
       scan_(std::move(scan)),
-      row_(static_cast<size_t>(layout.row_bytes())) {}
+      row_(layout, 1) {}
 
 absl::Status TableExport::Next(int64_t max_rows, Rows* rows) {
   *rows = Rows();
@@ -34,16 +34,15 @@ absl::Status TableExport::Next(int64_t max_rows, Rows* rows) {
 
 absl::Status TableExport::AppendRow(Rows* rows) {
   bool fresh_state = false;
-  const absl::Status status =
-      DecodeRow(layout_, state_epoch_, scan_->row(), row_.data(), &fresh_state);
+  const absl::Status status = DecodeRow(layout_, state_epoch_, scan_->row(), row_[0], &fresh_state);
   if (!status.ok()) {
     return absl::Status(status.code(), absl::StrCat("table \"", table_, "\", key ", scan_->key(),
                                                     ": ", status.message()));
   }
-  float* weights = WeightsOf(row_.data());
+  float* weights = row_[0].weights;
   float* state = weights + layout_.dim;
   if (fresh_state) optimizer_.InitState(state, layout_.dim);
-  const uint32_t last_step = HeaderOf(row_.data())->last_step;
+  const uint32_t last_step = row_[0].header->last_step;
   if (optimizer_.idle() && !fresh_state && step_ > last_step) {
     std::visit(
         [&](const auto& rule) { rule.CatchUp(weights, state, layout_.dim, step_ - last_step); },

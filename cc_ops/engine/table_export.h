@@ -48,7 +48,7 @@ class TableExport {
 
   Mutex mu_;
   std::unique_ptr<SsdTier::Scan> scan_ ABSL_GUARDED_BY(mu_);
-  std::vector<char> row_ ABSL_GUARDED_BY(mu_);
+  RowBuffer row_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace tf_hps

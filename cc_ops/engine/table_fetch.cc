@@ -38,7 +38,7 @@ absl::Status TieredTable::ReadMisses(Batch* batch, ParallelFor parallel_for) {
     for (int64_t p = instance * partitions; p < (instance + 1) * partitions; ++p) {
       Prepared& prepared = batch->prepared[p];
       const auto uniques = batch->keys.uniques(p);
-      prepared.fetched.assign(prepared.misses.size() * static_cast<size_t>(layout_.row_bytes()), 0);
+      prepared.fetched = RowBuffer(layout_, prepared.misses.size());
       for (size_t i = 0; i < prepared.misses.size(); ++i) {
         rows.push_back(
             {uniques[prepared.misses[i]].key, static_cast<int32_t>(p), static_cast<int32_t>(i)});
@@ -66,23 +66,21 @@ absl::Status TieredTable::ReadMisses(Batch* batch, ParallelFor parallel_for) {
     for (size_t i = 0; i < rows.size(); ++i) keys[i] = rows[i].key;
     return context_->ssd->Get(
         slices[s].instance, id_, keys, [&](int64_t i, absl::string_view value) {
-          char* const row =
-              batch->prepared[rows[i].p].fetched.data() + int64_t{rows[i].i} * layout_.row_bytes();
-          return DecodeFetched(keys[i], value, row);
+          return DecodeFetched(keys[i], value, batch->prepared[rows[i].p].fetched[rows[i].i]);
         });
   });
 }
 
-absl::Status TieredTable::DecodeFetched(int64_t key, absl::string_view value, char* row) const {
+absl::Status TieredTable::DecodeFetched(int64_t key, absl::string_view value,
+                                        const Row& row) const {
   bool fresh_state = false;
   const absl::Status status = DecodeRow(layout_, state_epoch_, value, row, &fresh_state);
   if (!status.ok()) {
     return absl::Status(status.code(), absl::StrCat("table \"", name_, "\" in ", context_->path,
                                                     ", key ", key, ": ", status.message()));
   }
-  if (fresh_state) optimizer_.InitState(WeightsOf(row) + dim_, dim_);
-  HeaderOf(row)->key = key;
-  HeaderOf(row)->flags = kRowOnSsd;
+  if (fresh_state) optimizer_.InitState(row.weights + dim_, dim_);
+  row.header->flags = kRowOnSsd;
   return absl::OkStatus();
 }
 
@@ -91,8 +89,8 @@ void TieredTable::InitializeOthers(int64_t p, Batch* batch) {
   const auto uniques = batch->keys.uniques(p);
   int64_t created = 0;
   for (size_t i = 0; i < prepared.misses.size(); ++i) {
-    char* row = prepared.fetched.data() + static_cast<int64_t>(i) * layout_.row_bytes();
-    if (HeaderOf(row)->flags & kRowOnSsd) continue;
+    const Row row = prepared.fetched[i];
+    if (row.header->flags & kRowOnSsd) continue;
     InitializeRow(uniques[prepared.misses[i]].key, row);
     ++created;
   }

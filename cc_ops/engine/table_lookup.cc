@@ -42,7 +42,11 @@ void TieredTable::ReadShard(absl::Span<const int64_t> keys, int64_t begin, int64
     const uint64_t hash = HashKey(keys[i]);
     return {keys[i], hash, partitions_[PartitionOf(hash, partitions)].rows.get()};
   };
-  FindAll(begin, end, layout_.weights_end(), search_of,
+  const auto prefetch = [bytes = 4ll * dim_](const DramPartition& rows,
+                                             DramPartition::Position position) {
+    rows.PrefetchFloats(position, bytes);
+  };
+  FindAll(begin, end, search_of, prefetch,
           [&](int64_t i, const DramPartition& rows, DramPartition::Position position) {
             if (position == DramPartition::kNone) {
               missing->push_back(static_cast<int32_t>(i));
@@ -67,11 +71,11 @@ absl::Status TieredTable::Lookup(absl::Span<const int64_t> keys, float* out,
         const int64_t begin = shard * kShardKeys, end = std::min(n, begin + kShardKeys);
         // ReadWeights for all, but for what it has to ask at each row.
         if (optimizer_.idle()) {
-          const auto read = [&](const char* row, int64_t i) { ReadWeights(row, out + i * dim_); };
+          const auto read = [&](const Row& row, int64_t i) { ReadWeights(row, out + i * dim_); };
           ReadShard(keys, begin, end, read, &missing_of[shard]);
         } else {
-          const auto read = [out, dim = dim_](const char* row, int64_t i) {
-            CopyFloats(WeightsOf(row), dim, out + i * dim);
+          const auto read = [out, dim = dim_](const Row& row, int64_t i) {
+            CopyFloats(row.weights, dim, out + i * dim);
           };
           ReadShard(keys, begin, end, read, &missing_of[shard]);
         }
@@ -109,10 +113,9 @@ absl::Status TieredTable::ReadMissing(absl::Span<const int64_t> keys,
   parallel_for(partition_count_, [&](int64_t p) {
     InitializeOthers(p, &batch);
     const auto members = batch.keys.members(p);
-    const char* const rows = batch.prepared[p].fetched.data();
+    RowBuffer& rows = batch.prepared[p].fetched;
     for (const KeyBatch::Member& member : members) {
-      ReadWeights(rows + int64_t{member.unique} * layout_.row_bytes(),
-                  out + int64_t{missing[member.index]} * dim_);
+      ReadWeights(rows[member.unique], out + int64_t{missing[member.index]} * dim_);
     }
     const int64_t uniques = static_cast<int64_t>(batch.keys.uniques(p).size());
     Counters::Add(&counters_.dram_misses, uniques);
@@ -131,9 +134,9 @@ void TieredTable::CacheFetched(int64_t p, Batch* batch) {
   Prepared& prepared = batch->prepared[p];
   std::vector<FetchedRow> rows;
   for (size_t i = 0; i < prepared.misses.size(); ++i) {
-    char* row = prepared.fetched.data() + static_cast<int64_t>(i) * layout_.row_bytes();
-    const uint64_t hash = batch->keys.uniques(p)[prepared.misses[i]].hash;
-    if (HeaderOf(row)->flags & kRowOnSsd) rows.push_back({hash, row});
+    const KeyBatch::Unique& unique = batch->keys.uniques(p)[prepared.misses[i]];
+    const Row row = prepared.fetched[i];
+    if (row.header->flags & kRowOnSsd) rows.push_back({unique.key, unique.hash, row});
   }
   KeepRows(p, rows);
 }

@@ -25,16 +25,17 @@ struct TieredTable::Partition {
   std::vector<int64_t> written ABSL_GUARDED_BY(written_mu);  // keys, since it began
 };
 
-// A row in the dram tier's form that was read from SSD.
+// A row that was read from SSD.
 struct TieredTable::FetchedRow {
+  int64_t key;
   uint64_t hash;
-  const char* row;
+  Row row;
 };
 
 // A row of the dram tier that is to be written.
 struct TieredTable::DirtyRow {
   int64_t key;
-  char* row;
+  Row row;
 };
 
 // What a training operation has ready for a partition before it changes anything.
@@ -42,7 +43,7 @@ struct TieredTable::Prepared {
   std::vector<DramPartition::Position> positions;  // [uniques] or empty; kNone: among the misses
   int64_t moves = 0;                               // of the partition when it had those positions
   std::vector<int32_t> misses;                     // unique keys to fetch
-  std::vector<char> fetched;                       // [misses, row_bytes]
+  RowBuffer fetched;                               // [misses]
   bool pinned = false;                             // the rows at `positions` are
   UninitializedVector<float> sums;                 // [uniques, dim]: summed gradients
   std::vector<bool> skip;                          // [uniques] or empty: no update
@@ -82,7 +83,8 @@ inline void CopyFloats(const float* __restrict in, int n, float* __restrict out)
 // change(u, row) returns whether it did.
 template <typename Change>
 void TieredTable::ChangeRows(int64_t p, Batch* batch, Change change) {
-  if (batch->keys.uniques(p).empty()) return;
+  const auto uniques = batch->keys.uniques(p);
+  if (uniques.empty()) return;
   Partition& partition = partitions_[p];
   DramPartition& rows = *partition.rows;
   Prepared& prepared = batch->prepared[p];
@@ -91,14 +93,13 @@ void TieredTable::ChangeRows(int64_t p, Batch* batch, Change change) {
   const std::vector<DramPartition::Position>& positions = prepared.positions;
   for (size_t u = 0; u < positions.size(); ++u) {
     if (u + kPrefetchRows < positions.size()) rows.PrefetchRow(positions[u + kPrefetchRows]);
-    char* row = rows.RowAt(positions[u]);
+    const Row row = rows.RowAt(positions[u]);
     if (!change(static_cast<int64_t>(u), row)) continue;
-    RowHeader* header = HeaderOf(row);
-    if (!(header->flags & kRowDirty)) {
-      header->flags |= kRowDirty;
-      rows.NoteDirty(positions[u]);
+    if (!(row.header->flags & kRowDirty)) {
+      row.header->flags |= kRowDirty;
+      rows.NoteDirty(uniques[u].hash);
     }
-    header->flags &= ~kRowAwaited;
+    row.header->flags &= ~kRowAwaited;
   }
 }
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "cc_ops/engine/prefetch.h"
 #include "cc_ops/engine/status_macros.h"
 #include "cc_ops/engine/table_partition.h"
 
@@ -71,20 +72,23 @@ void TieredTable::KeepAhead(int64_t p, absl::Span<const int64_t> written, Batch*
   std::vector<FetchedRow> fetched;
   for (size_t i = 0; i < prepared.misses.size(); ++i) {
     const KeyBatch::Unique& unique = uniques[prepared.misses[i]];
-    char* row = prepared.fetched.data() + static_cast<int64_t>(i) * layout_.row_bytes();
-    const bool is_there = HeaderOf(row)->flags & kRowOnSsd;
+    const Row row = prepared.fetched[i];
+    const bool is_there = row.header->flags & kRowOnSsd;
     if (!is_there || std::binary_search(written.begin(), written.end(), unique.key)) continue;
-    HeaderOf(row)->flags |= kRowAwaited;
-    fetched.push_back({unique.hash, row});
+    row.header->flags |= kRowAwaited;
+    fetched.push_back({unique.key, unique.hash, row});
   }
   // Those that are here are wanted as well; they are not to make room for the others.
   const auto search_of = [&](int64_t u) -> RowSearch {
     return {uniques[u].key, uniques[u].hash, &rows};
   };
-  FindAll(0, static_cast<int64_t>(uniques.size()), sizeof(RowHeader), search_of,
-          [&](int64_t, const DramPartition&, DramPartition::Position position) {
+  const auto prefetch = [](const DramPartition& rows, DramPartition::Position position) {
+    PrefetchLine(rows.RowAt(position).header);
+  };
+  FindAll(0, static_cast<int64_t>(uniques.size()), search_of, prefetch,
+          [](int64_t, const DramPartition& rows, DramPartition::Position position) {
             if (position != DramPartition::kNone) {
-              HeaderOf(rows.RowAt(position))->flags |= kRowAwaited;
+              rows.RowAt(position).header->flags |= kRowAwaited;
             }
           });
   Counters::Add(&counters_.dram_prefetched, KeepRows(p, fetched));

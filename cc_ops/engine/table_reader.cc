@@ -14,6 +14,7 @@
 #include "cc_ops/engine/file_util.h"
 #include "cc_ops/engine/ldb_bloom.h"
 #include "cc_ops/engine/ldb_format.h"
+#include "cc_ops/engine/prefetch.h"
 #include "cc_ops/engine/status_macros.h"
 #include "cc_ops/engine/uninitialized_vector.h"
 #include "leveldb/slice.h"
@@ -196,14 +197,14 @@ size_t TableReader::LocateKeys(absl::Span<const SsdKey> keys, absl::Span<const u
     for (size_t i = 0; i < count; ++i) {
       size_t& begin = located->blocks[i];
       if (blocks_[begin + half - 1].last() < keys[wanted[i]]) begin += half;
-      if (left > 0) __builtin_prefetch(&blocks_[begin + (left + 1) / 2 - 1]);
+      if (left > 0) PrefetchLine(&blocks_[begin + (left + 1) / 2 - 1]);
     }
   }
   for (size_t i = 0; i < count; ++i) {
-    if (located->blocks[i] < blocks()) __builtin_prefetch(FilterOffset(located->blocks[i]));
+    if (located->blocks[i] < blocks()) PrefetchLine(FilterOffset(located->blocks[i]));
   }
   for (size_t i = 0; i < count; ++i) {
-    if (located->blocks[i] < blocks()) __builtin_prefetch(FilterOf(located->blocks[i]).data());
+    if (located->blocks[i] < blocks()) PrefetchLine(FilterOf(located->blocks[i]).data());
   }
   for (size_t i = 0; i < count; ++i) {
     const size_t at = located->blocks[i];

@@ -4,10 +4,18 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cc_ops/engine/prefetch.h"
 #include "cc_ops/engine/status_macros.h"
 #include "cc_ops/engine/table_partition.h"
 
 namespace tf_hps {
+namespace {
+
+// Keys whose rows one task reads.
+constexpr int64_t kReadKeys = 4096;
+constexpr int64_t kPrefetchAhead = 16;
+
+}  // namespace
 
 absl::Status TieredTable::Prepare(Batch* batch, ParallelFor parallel_for) {
   TF_HPS_RETURN_IF_ERROR(ForEachPartition(parallel_for, [&](int64_t p) {
@@ -50,7 +58,8 @@ void TieredTable::FindRows(int64_t p, Batch* batch) {
   const auto search_of = [&](int64_t u) -> RowSearch {
     return {uniques[u].key, uniques[u].hash, &rows};
   };
-  FindAll(0, static_cast<int64_t>(uniques.size()), layout_.weights_end(), search_of,
+  const auto prefetch = [](const DramPartition&, DramPartition::Position) {};
+  FindAll(0, static_cast<int64_t>(uniques.size()), search_of, prefetch,
           [&](int64_t u, const DramPartition&, DramPartition::Position position) {
             prepared.positions[u] = position;
             if (position == DramPartition::kNone)
@@ -66,7 +75,7 @@ void TieredTable::Abandon(int64_t p, Batch* batch) {
 void TieredTable::Pin(int64_t p, Batch* batch) {
   DramPartition& rows = *partitions_[p].rows;
   for (const DramPartition::Position position : batch->prepared[p].positions) {
-    if (position != DramPartition::kNone) HeaderOf(rows.RowAt(position))->flags |= kRowPinned;
+    if (position != DramPartition::kNone) rows.RowAt(position).header->flags |= kRowPinned;
   }
   batch->prepared[p].pinned = true;
 }
@@ -75,7 +84,7 @@ void TieredTable::Unpin(int64_t p, Batch* batch) {
   if (!batch->prepared[p].pinned) return;
   DramPartition& rows = *partitions_[p].rows;
   for (const DramPartition::Position position : batch->prepared[p].positions) {
-    if (position != DramPartition::kNone) HeaderOf(rows.RowAt(position))->flags &= ~kRowPinned;
+    if (position != DramPartition::kNone) rows.RowAt(position).header->flags &= ~kRowPinned;
   }
   batch->prepared[p].pinned = false;
 }
@@ -85,11 +94,12 @@ void TieredTable::InsertFetched(int64_t p, Batch* batch) {
   Prepared& prepared = batch->prepared[p];
   int64_t created = 0;
   for (size_t i = 0; i < prepared.misses.size(); ++i) {
-    const char* row = prepared.fetched.data() + static_cast<int64_t>(i) * layout_.row_bytes();
+    const Row row = prepared.fetched[i];
     const int32_t u = prepared.misses[i];
-    if (!(HeaderOf(row)->flags & kRowOnSsd)) ++created;
+    const KeyBatch::Unique& unique = batch->keys.uniques(p)[u];
+    if (!(row.header->flags & kRowOnSsd)) ++created;
     if (rows.free_slots() == 0) rows.Grow(/*overdraw=*/true);
-    prepared.positions[u] = InsertRow(p, batch->keys.uniques(p)[u].hash, row);
+    prepared.positions[u] = InsertRow(p, unique.key, unique.hash, row);
   }
   prepared.misses = {};
   prepared.fetched = {};
@@ -98,16 +108,18 @@ void TieredTable::InsertFetched(int64_t p, Batch* batch) {
   rows_.fetch_add(created, std::memory_order_relaxed);
 }
 
-DramPartition::Position TieredTable::InsertRow(int64_t p, uint64_t hash, const char* row) {
+DramPartition::Position TieredTable::InsertRow(int64_t p, int64_t key, uint64_t hash,
+                                               const Row& row) {
   DramPartition& rows = *partitions_[p].rows;
-  const DramPartition::Position position = rows.Insert(HeaderOf(row)->key, hash);
-  char* slot = rows.RowAt(position);
-  const RowHeader fresh = *HeaderOf(slot);
-  std::memcpy(slot, row, static_cast<size_t>(layout_.row_bytes()));
-  HeaderOf(slot)->epoch = fresh.epoch;
-  rows.NotePast(slot);
-  HeaderOf(slot)->flags |= fresh.flags;
-  if (HeaderOf(slot)->flags & kRowDirty) rows.NoteDirty(position);
+  const DramPartition::Position position = rows.Insert(key, hash);
+  const Row slot = rows.RowAt(position);
+  const RowHeader fresh = *slot.header;
+  *slot.header = *row.header;
+  slot.header->epoch = fresh.epoch;
+  slot.header->flags |= fresh.flags;
+  rows.NotePast(slot.header);
+  std::memcpy(slot.weights, row.weights, 4 * static_cast<size_t>(layout_.floats()));
+  if (slot.header->flags & kRowDirty) rows.NoteDirty(hash);
   Counters::Add(&counters_.dram_inserts, 1);
   return position;
 }
@@ -116,7 +128,7 @@ int64_t TieredTable::KeepRows(int64_t p, absl::Span<const FetchedRow> rows) {
   Partition& partition = partitions_[p];
   std::vector<FetchedRow> absent;
   for (const FetchedRow& row : rows) {
-    if (partition.rows->Find(HeaderOf(row.row)->key, row.hash) == DramPartition::kNone) {
+    if (partition.rows->Find(row.key, row.hash) == DramPartition::kNone) {
       absent.push_back(row);
     }
   }
@@ -127,7 +139,7 @@ int64_t TieredTable::KeepRows(int64_t p, absl::Span<const FetchedRow> rows) {
   {
     ExclusivePass pass(&partition.gate);
     kept = std::min<int64_t>(static_cast<int64_t>(absent.size()), partition.rows->free_slots());
-    for (int64_t i = 0; i < kept; ++i) InsertRow(p, absent[i].hash, absent[i].row);
+    for (int64_t i = 0; i < kept; ++i) InsertRow(p, absent[i].key, absent[i].hash, absent[i].row);
   }
   Trim(p).IgnoreError();  // the index may have grown
   UpdateUsage(p);
@@ -142,9 +154,9 @@ void TieredTable::Settle(int64_t p, Batch* batch) {
   UpdateUsage(p);
 }
 
-absl::Status TieredTable::Modify(absl::Span<const int64_t> keys, bool remember,
-                                 ParallelFor parallel_for,
-                                 absl::FunctionRef<void(int64_t p, Batch* batch)> commit) {
+absl::Status TieredTable::Modify(absl::Span<const int64_t> keys, ParallelFor parallel_for,
+                                 absl::FunctionRef<void(int64_t p, Batch* batch)> commit,
+                                 const absl::FunctionRef<void(const KeyBatch& batch)>* read) {
   {
     SharedPass pass(&context_->gate);
     TF_HPS_RETURN_IF_ERROR(CheckOpen());
@@ -158,10 +170,17 @@ absl::Status TieredTable::Modify(absl::Span<const int64_t> keys, bool remember,
       context_->gate.AssertShared();
       if (!status.ok()) return Abandon(p, batch.get());
       commit(p, batch.get());
-      Settle(p, batch.get());
+      if (read == nullptr) Settle(p, batch.get());
     });
     TF_HPS_RETURN_IF_ERROR(status);
-    if (remember) last_lookup_ = std::move(batch);
+    if (read != nullptr) {
+      (*read)(batch->keys);
+      parallel_for(partition_count_, [&](int64_t p) {
+        context_->gate.AssertShared();
+        Settle(p, batch.get());
+      });
+      last_lookup_ = std::move(batch);
+    }
   }
   ReportPressure();
   return absl::OkStatus();
@@ -175,28 +194,42 @@ void TieredTable::ReportPressure() {
 
 absl::Status TieredTable::LookupOrCreate(absl::Span<const int64_t> keys, float* out,
                                          ParallelFor parallel_for) {
+  UninitializedVector<const float*> weights(keys.size());  // by the numbers of unique keys
   const auto commit = [&](int64_t p, Batch* batch) {
     context_->gate.AssertShared();
     const auto uniques = batch->keys.uniques(p);
     Counters::Add(&counters_.dram_hits, static_cast<int64_t>(batch->keys.members(p).size()) -
                                             static_cast<int64_t>(batch->prepared[p].misses.size()));
-    DramPartition& batch_rows = *partitions_[p].rows;
-    ChangeRows(p, batch, [&](int64_t u, char* row) {
-      RowHeader* header = HeaderOf(row);
-      const uint64_t frequency = uint64_t{header->frequency} + uniques[u].count;
-      header->frequency = static_cast<uint32_t>(std::min<uint64_t>(frequency, UINT32_MAX));
-      ReadWeights(row, out + int64_t{uniques[u].first} * dim_);
-      batch_rows.NoteUse(row);
+    DramPartition& rows = *partitions_[p].rows;
+    const float** const weights_of = weights.data() + batch->keys.begin(p);
+    ChangeRows(p, batch, [&](int64_t u, const Row& row) {
+      const uint64_t frequency = uint64_t{row.header->frequency} + uniques[u].count;
+      row.header->frequency = static_cast<uint32_t>(std::min<uint64_t>(frequency, UINT32_MAX));
+      rows.NoteUse(row.header);
+      weights_of[u] = row.weights;
+      if (optimizer_.idle()) {
+        float* const first = out + int64_t{uniques[u].first} * dim_;
+        ReadWeights(row, first);
+        weights_of[u] = first;
+      }
       return true;
     });
-    for (const KeyBatch::Member& member : batch->keys.members(p)) {
-      const int64_t first = uniques[member.unique].first;
-      if (member.index != first) {
-        CopyFloats(out + first * dim_, dim_, out + int64_t{member.index} * dim_);
-      }
-    }
   };
-  return Modify(keys, /*remember=*/true, parallel_for, commit);
+  // In the order of the batch, as that of the output is the larger of both.
+  const auto read = [&](const KeyBatch& batch) {
+    const int64_t n = batch.size();
+    parallel_for((n + kReadKeys - 1) / kReadKeys, [&](int64_t shard) {
+      const int64_t end = std::min(n, (shard + 1) * kReadKeys);
+      const int32_t* const numbers = batch.numbers().data();
+      for (int64_t i = shard * kReadKeys; i < end; ++i) {
+        if (i + kPrefetchAhead < end) PrefetchLine(weights[numbers[i + kPrefetchAhead]]);
+        float* const to = out + i * dim_;
+        if (weights[numbers[i]] != to) CopyFloats(weights[numbers[i]], dim_, to);
+      }
+    });
+  };
+  const absl::FunctionRef<void(const KeyBatch&)> read_ref = read;
+  return Modify(keys, parallel_for, commit, &read_ref);
 }
 
 absl::Status TieredTable::Upsert(absl::Span<const int64_t> keys, const float* values,
@@ -208,15 +241,15 @@ absl::Status TieredTable::Upsert(absl::Span<const int64_t> keys, const float* va
       last[member.unique] = member.index;
     }
     DramPartition& batch_rows = *partitions_[p].rows;
-    ChangeRows(p, batch, [&](int64_t u, char* row) {
-      batch_rows.NoteUse(row);
+    ChangeRows(p, batch, [&](int64_t u, const Row& row) {
+      batch_rows.NoteUse(row.header);
       CatchUp(row);
-      CopyFloats(values + int64_t{last[u]} * dim_, dim_, WeightsOf(row));
-      HeaderOf(row)->version += 1;
+      CopyFloats(values + int64_t{last[u]} * dim_, dim_, row.weights);
+      row.header->version += 1;
       return true;
     });
   };
-  return Modify(keys, /*remember=*/false, parallel_for, commit);
+  return Modify(keys, parallel_for, commit, /*read=*/nullptr);
 }
 
 absl::Status TieredTable::Remove(absl::Span<const int64_t> keys, ParallelFor parallel_for) {
@@ -235,7 +268,7 @@ absl::Status TieredTable::RemovePartition(const KeyBatch& batch, int64_t p) {
   Partition& partition = partitions_[p];
   const auto uniques = batch.uniques(p);
   std::vector<int64_t> absent;  // from dram
-  std::vector<DramPartition::Position> present;
+  std::vector<const KeyBatch::Unique*> present;
   SsdTier::Batch removals;
   int64_t on_ssd = 0;
   int64_t only_in_dram = 0;
@@ -245,8 +278,8 @@ absl::Status TieredTable::RemovePartition(const KeyBatch& batch, int64_t p) {
       absent.push_back(unique.key);
       continue;
     }
-    present.push_back(position);
-    if (!(HeaderOf(partition.rows->RowAt(position))->flags & kRowOnSsd)) {
+    present.push_back(&unique);
+    if (!(partition.rows->RowAt(position).header->flags & kRowOnSsd)) {
       ++only_in_dram;
       continue;
     }
@@ -268,7 +301,7 @@ absl::Status TieredTable::RemovePartition(const KeyBatch& batch, int64_t p) {
     });
   }
   ExclusivePass pass(&partition.gate);
-  for (const DramPartition::Position position : present) partition.rows->Erase(position);
+  for (const KeyBatch::Unique* unique : present) partition.rows->Erase(unique->key, unique->hash);
   ssd_rows_.fetch_sub(on_ssd, std::memory_order_relaxed);
   rows_.fetch_sub(removed, std::memory_order_relaxed);
   return absl::OkStatus();

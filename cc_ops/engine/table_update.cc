@@ -6,6 +6,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "cc_ops/engine/prefetch.h"
 #include "cc_ops/engine/status_macros.h"
 #include "cc_ops/engine/table_partition.h"
 
@@ -53,15 +54,16 @@ absl::Status TieredTable::SettleRows() {
   if (!optimizer_.idle()) return absl::OkStatus();
   TF_HPS_ASSIGN_OR_RETURN(const auto scan, context_->ssd->NewScan(id_));
   SsdTier::Writer writer(context_->ssd.get());
-  std::vector<char> row(static_cast<size_t>(layout_.row_bytes()));
+  RowBuffer buffer(layout_, 1);
+  const Row row = buffer[0];
   std::string encoded;
   for (; scan->Valid(); scan->Next()) {
     bool fresh_state = false;
-    TF_HPS_RETURN_IF_ERROR(DecodeRow(layout_, state_epoch_, scan->row(), row.data(), &fresh_state));
-    if (fresh_state || IdleSteps(row.data()) == 0) continue;
-    CatchUp(row.data());
+    TF_HPS_RETURN_IF_ERROR(DecodeRow(layout_, state_epoch_, scan->row(), row, &fresh_state));
+    if (fresh_state || IdleSteps(row) == 0) continue;
+    CatchUp(row);
     encoded.clear();
-    EncodeRow(layout_, state_epoch_, row.data(), &encoded);
+    EncodeRow(layout_, state_epoch_, row, &encoded);
     TF_HPS_RETURN_IF_ERROR(writer.Put(id_, scan->key(), encoded));
   }
   TF_HPS_RETURN_IF_ERROR(scan->status());
@@ -91,7 +93,7 @@ absl::Status TieredTable::SumGradients(int64_t p, Step* step, NonFinite non_fini
   float* const sums = prepared->sums.data();
   for (size_t m = 0; m < members.size(); ++m) {
     if (m + kPrefetchRows < members.size()) {
-      __builtin_prefetch(step->values + int64_t{members[m + kPrefetchRows].index} * dim_);
+      PrefetchLine(step->values + int64_t{members[m + kPrefetchRows].index} * dim_);
     }
     float* sum = sums + int64_t{members[m].unique} * dim_;
     const float* value = step->values + int64_t{members[m].index} * dim_;
@@ -116,13 +118,12 @@ template <typename Rule>
 void TieredTable::ApplyRule(int64_t p, Step* step, const Rule& rule) {
   const Prepared& prepared = step->batch->prepared[p];
   const uint32_t this_step = step_.load(std::memory_order_relaxed) + 1;
-  ChangeRows(p, step->batch.get(), [&](int64_t u, char* row) {
+  ChangeRows(p, step->batch.get(), [&](int64_t u, const Row& row) {
     if (!prepared.skip.empty() && prepared.skip[u]) return false;
     if constexpr (Rule::kIdle) CatchUp(row);
-    float* weights = WeightsOf(row);
-    rule.UpdateRow(weights, weights + dim_, prepared.sums.data() + u * dim_, dim_);
-    HeaderOf(row)->version += 1;
-    HeaderOf(row)->last_step = this_step;
+    rule.UpdateRow(row.weights, row.weights + dim_, prepared.sums.data() + u * dim_, dim_);
+    row.header->version += 1;
+    row.header->last_step = this_step;
     return true;
   });
   Settle(p, step->batch.get());

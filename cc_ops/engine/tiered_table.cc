@@ -49,9 +49,10 @@ void TieredTable::ResetPartitions() {
   }
   last_lookup_.reset();
   const auto slabs = std::make_shared<SlabAllocator>(layout_.row_bytes(), context_->slab_bytes);
+  const auto segments = RowIndex::NewSegments(context_->slab_bytes);
   for (int64_t p = 0; p < partition_count_; ++p) {
-    partitions_[p].rows =
-        std::make_unique<DramPartition>(layout_, context_->eviction, slabs, &context_->budget);
+    partitions_[p].rows = std::make_unique<DramPartition>(layout_, context_->eviction, slabs,
+                                                          segments, &context_->budget);
     UpdateUsage(p);
   }
 }
@@ -113,16 +114,16 @@ absl::Status TieredTable::ForEachPartition(ParallelFor parallel_for,
   });
 }
 
-uint32_t TieredTable::IdleSteps(const char* row) const {
+uint32_t TieredTable::IdleSteps(const Row& row) const {
   // A reader may meet a row of the step that is being applied, whose number the table does not have
   // yet.
   const uint32_t step = step_.load(std::memory_order_relaxed);
-  const uint32_t last_step = HeaderOf(row)->last_step;
+  const uint32_t last_step = row.header->last_step;
   return step > last_step ? step - last_step : 0;
 }
 
-void TieredTable::ReadWeights(const char* row, float* out) const {
-  const float* weights = WeightsOf(row);
+void TieredTable::ReadWeights(const Row& row, float* out) const {
+  const float* weights = row.weights;
   const uint32_t idle = optimizer_.idle() ? IdleSteps(row) : 0;
   if (idle == 0) {
     CopyFloats(weights, dim_, out);
@@ -132,21 +133,19 @@ void TieredTable::ReadWeights(const char* row, float* out) const {
              read_rule_);
 }
 
-void TieredTable::CatchUp(char* row) const {
+void TieredTable::CatchUp(const Row& row) const {
   const uint32_t idle = optimizer_.idle() ? IdleSteps(row) : 0;
   if (idle > 0) {
-    float* weights = WeightsOf(row);
-    std::visit([&](const auto& rule) { rule.CatchUp(weights, weights + dim_, dim_, idle); },
+    std::visit([&](const auto& rule) { rule.CatchUp(row.weights, row.weights + dim_, dim_, idle); },
                read_rule_);
   }
-  HeaderOf(row)->last_step = step_.load(std::memory_order_relaxed);
+  row.header->last_step = step_.load(std::memory_order_relaxed);
 }
 
-void TieredTable::InitializeRow(int64_t key, char* row) const {
-  *HeaderOf(row) = {key, 0, 0, step_.load(std::memory_order_relaxed), 0, kRowDirty, 0};
-  float* weights = WeightsOf(row);
-  initializer_.Fill(static_cast<uint64_t>(seed_), salt_hash_, key, weights, dim_);
-  optimizer_.InitState(weights + dim_, dim_);
+void TieredTable::InitializeRow(int64_t key, const Row& row) const {
+  *row.header = {0, 0, step_.load(std::memory_order_relaxed), 0, kRowDirty, 0};
+  initializer_.Fill(static_cast<uint64_t>(seed_), salt_hash_, key, row.weights, dim_);
+  optimizer_.InitState(row.weights + dim_, dim_);
 }
 
 absl::StatusOr<std::unique_ptr<TableExport>> TieredTable::NewExport() {

@@ -154,15 +154,15 @@ class TieredTable {
 
   // Rows, in tiered_table.cc. ReadWeights gives the weights as of the table's step, CatchUp brings
   // the row there.
-  void ReadWeights(const char* row, float* out) const;
-  void CatchUp(char* row) const;
-  void InitializeRow(int64_t key, char* row) const;
+  void ReadWeights(const Row& row, float* out) const;
+  void CatchUp(const Row& row) const;
+  void InitializeRow(int64_t key, const Row& row) const;
 
   // Fetching, in table_fetch.cc. ReadMisses reads the batch's misses, as far as they are on SSD:
   // they then have kRowOnSsd in their flags, the others none: InitializeOthers is for these.
   absl::Status ReadMisses(Batch* batch, ParallelFor parallel_for)
       ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
-  absl::Status DecodeFetched(int64_t key, absl::string_view value, char* row) const;
+  absl::Status DecodeFetched(int64_t key, absl::string_view value, const Row& row) const;
   void InitializeOthers(int64_t p, Batch* batch);
 
   // Reads, in table_lookup.cc.
@@ -188,8 +188,10 @@ class TieredTable {
       ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
 
   // Changes, in table_training.cc; the training lock is held.
-  absl::Status Modify(absl::Span<const int64_t> keys, bool remember, ParallelFor parallel_for,
-                      absl::FunctionRef<void(int64_t p, Batch* batch)> commit);
+  // read(batch), if there is one, comes when all rows are changed and still in dram.
+  absl::Status Modify(absl::Span<const int64_t> keys, ParallelFor parallel_for,
+                      absl::FunctionRef<void(int64_t p, Batch* batch)> commit,
+                      const absl::FunctionRef<void(const KeyBatch& batch)>* read);
   // What can fail: makes all of the batch's rows of a partition ready.
   absl::Status Prepare(Batch* batch, ParallelFor parallel_for)
       ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
@@ -204,7 +206,7 @@ class TieredTable {
   void Settle(int64_t p, Batch* batch) ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
   void FindRows(int64_t p, Batch* batch);
   void InsertFetched(int64_t p, Batch* batch);
-  DramPartition::Position InsertRow(int64_t p, uint64_t hash, const char* row);
+  DramPartition::Position InsertRow(int64_t p, int64_t key, uint64_t hash, const Row& row);
   // Puts clean rows into dram that are not there yet, as many as there is room for. Returns how
   // many.
   int64_t KeepRows(int64_t p, absl::Span<const FetchedRow> rows)
@@ -217,9 +219,9 @@ class TieredTable {
 
   // What leaves dram, in table_eviction.cc; the training lock is held.
   absl::Status MakeRoom(int64_t p, int64_t slots) ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
-  absl::Status Evict(int64_t p, absl::Span<const DramPartition::Position> victims)
+  absl::Status Evict(int64_t p, absl::Span<const DramPartition::Entry> victims)
       ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
-  absl::Status WriteRows(int64_t p, absl::Span<const DramPartition::Position> positions)
+  absl::Status WriteRows(int64_t p, absl::Span<const DramPartition::Entry> entries)
       ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
   // Rows of an instance's partitions; sorts them.
   absl::Status WriteToInstance(int instance, std::vector<DirtyRow>* dirty)
@@ -259,7 +261,7 @@ class TieredTable {
                                 absl::FunctionRef<absl::Status(int64_t p)> task) const
       ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
   int InstanceOf(int64_t p) const ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
-  uint32_t IdleSteps(const char* row) const;
+  uint32_t IdleSteps(const Row& row) const;
 
   const std::shared_ptr<StoreContext> context_;
   const std::string name_;

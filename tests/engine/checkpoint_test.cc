@@ -392,10 +392,10 @@ class OtherInstancesTest : public StoreFixture, public testing::WithParamInterfa
     EXPECT_TRUE(tier.ok()) << tier.status();
     const RowLayout layout{2, 0};
     SsdTier::Writer writer(tier->get());
-    std::vector<char> row(static_cast<size_t>(layout.row_bytes()), 0);
-    WeightsOf(row.data())[0] = WeightsOf(row.data())[1] = 3;
+    RowBuffer rows(layout, 1);
+    rows[0].weights[0] = rows[0].weights[1] = 3;
     std::string encoded;
-    EncodeRow(layout, 0, row.data(), &encoded);
+    EncodeRow(layout, 0, rows[0], &encoded);
     for (int64_t key = 0; key < kRows; ++key) EXPECT_TRUE(writer.Put(7, key, encoded).ok());
     EXPECT_TRUE(writer.Finish().ok());
     Snapshot snapshot;

@@ -15,6 +15,13 @@ namespace tf_hps {
 namespace {
 
 using Position = DramPartition::Position;
+using Entry = DramPartition::Entry;
+
+std::set<int64_t> KeysOf(const std::vector<Entry>& entries) {
+  std::set<int64_t> keys;
+  for (const Entry& entry : entries) keys.insert(entry.key);
+  return keys;
+}
 
 // The inverse of x -> x * odd, and of x -> x ^ (x >> shift).
 uint64_t InverseOf(uint64_t odd) {
@@ -51,7 +58,7 @@ class Rows {
       : budget_(budget),
         partition_(RowLayout{dim, 1}, kLfu,
                    std::make_shared<SlabAllocator>(RowLayout{dim, 1}.row_bytes(), slab_bytes),
-                   &budget_) {
+                   RowIndex::NewSegments(slab_bytes), &budget_) {
     partition_.set_limit(budget);
   }
 
@@ -62,18 +69,18 @@ class Rows {
   Position Insert(int64_t key, float stamp) {
     if (partition_.free_slots() == 0) partition_.Grow(/*overdraw=*/true);
     const Position position = partition_.Insert(key, HashKey(key));
-    WeightsOf(partition_.RowAt(position))[0] = stamp;
+    partition_.RowAt(position).weights[0] = stamp;
     return position;
   }
-  float StampAt(Position position) { return WeightsOf(partition_.RowAt(position))[0]; }
+  void Erase(int64_t key) { partition_.Erase(key, HashKey(key)); }
+  float StampAt(Position position) { return partition_.RowAt(position).weights[0]; }
 
   // The whole content, by ForEach, checked against Find.
   std::map<int64_t, float> Content() {
     std::map<int64_t, float> content;
-    partition_.ForEach([&](Position position, char* row) {
-      const int64_t key = HeaderOf(row)->key;
+    partition_.ForEach([&](int64_t key, Position position) {
       EXPECT_EQ(Find(key), position);
-      EXPECT_TRUE(content.emplace(key, WeightsOf(row)[0]).second) << "twice: " << key;
+      EXPECT_TRUE(content.emplace(key, StampAt(position)).second) << "twice: " << key;
     });
     return content;
   }
@@ -109,26 +116,29 @@ class DramPartitionFuzzTest : public testing::TestWithParam<std::tuple<int, int6
       if (rows_->free_slots() == 0 && rng_() % 20 == 0) EvictSome();
       rows_.Insert(key, stamp);
     } else {
-      WeightsOf(rows_->RowAt(position))[0] = stamp;
-      rows_->NoteUse(rows_->RowAt(position));
+      rows_->RowAt(position).weights[0] = stamp;
+      rows_->NoteUse(rows_->RowAt(position).header);
     }
-    if (rng_() % 2 == 0) MarkDirty(rows_.Find(key));
+    if (rng_() % 2 == 0) MarkDirty(key);
     model_[key] = stamp;
   }
 
-  void MarkDirty(Position position) {
-    HeaderOf(rows_->RowAt(position))->flags |= kRowDirty;
-    rows_->NoteDirty(position);
+  void MarkDirty(int64_t key) {
+    rows_->RowAt(rows_.Find(key)).header->flags |= kRowDirty;
+    rows_->NoteDirty(HashKey(key));
   }
 
   // The index of dirty rows says what the rows say. Cleans them at times.
   void CheckDirty() {
-    std::vector<Position> listed, dirty;
-    rows_->ListDirty(&listed);
+    std::vector<Entry> entries;
+    rows_->ListDirty(&entries);
+    std::multimap<int64_t, Position> listed, dirty;
+    for (const Entry& entry : entries) listed.emplace(entry.key, entry.position);
     const bool clean = rng_() % 10 == 0;
-    rows_->ForEach([&](Position position, char* row) {
-      if (HeaderOf(row)->flags & kRowDirty) dirty.push_back(position);
-      if (clean) HeaderOf(row)->flags &= ~kRowDirty;
+    rows_->ForEach([&](int64_t key, Position position) {
+      RowHeader* const header = rows_->RowAt(position).header;
+      if (header->flags & kRowDirty) dirty.emplace(key, position);
+      if (clean) header->flags &= ~kRowDirty;
     });
     ASSERT_EQ(listed, dirty);
     if (clean) rows_->ForgetDirty();
@@ -136,14 +146,13 @@ class DramPartitionFuzzTest : public testing::TestWithParam<std::tuple<int, int6
   }
 
   void EvictSome() {
-    std::vector<Position> victims;
+    std::vector<Entry> victims;
     rows_->PickVictims(1 + static_cast<int64_t>(rng_() % 20), &victims);
-    for (const Position position : victims) {
-      const char* row = rows_->RowAt(position);
-      ASSERT_EQ(model_.count(HeaderOf(row)->key), 1);
-      ASSERT_EQ(model_[HeaderOf(row)->key], rows_.StampAt(position));
-      model_.erase(HeaderOf(row)->key);
-      rows_->Erase(position);
+    for (const Entry& entry : victims) {
+      ASSERT_EQ(model_.count(entry.key), 1);
+      ASSERT_EQ(model_[entry.key], rows_.StampAt(entry.position));
+      model_.erase(entry.key);
+      rows_.Erase(entry.key);
       ++evicted_;
     }
   }
@@ -159,7 +168,7 @@ class DramPartitionFuzzTest : public testing::TestWithParam<std::tuple<int, int6
     if (kind < (growing_ ? 800 : 200)) {
       InsertOrUpdate(key);
     } else if (kind < 980) {
-      if (position != DramPartition::kNone) rows_->Erase(position);
+      if (position != DramPartition::kNone) rows_.Erase(key);
       model_.erase(key);
     } else if (kind < 985) {
       EvictSome();
@@ -226,13 +235,13 @@ TEST(DramPartitionTest, MoreRowsOfOneHomeBucketThanItsOverflowCounts) {
   Rows rows(1, 1 << 20);
   // Others first, so that the index has its size.
   for (int64_t i = 0; i < kRows; ++i) rows.Insert(i, 0);
-  for (int64_t i = 0; i < kRows; ++i) rows->Erase(rows.Find(i));
+  for (int64_t i = 0; i < kRows; ++i) rows.Erase(i);
   for (int64_t i = 0; i < kRows; ++i) rows.Insert(key(i), static_cast<float>(i));
   for (int64_t i = 0; i < kRows; i += 997) {
     ASSERT_NE(rows.Find(key(i)), DramPartition::kNone) << i;
     ASSERT_EQ(rows.StampAt(rows.Find(key(i))), static_cast<float>(i));
   }
-  for (int64_t i = 0; i < kRows; i += 2) rows->Erase(rows.Find(key(i)));
+  for (int64_t i = 0; i < kRows; i += 2) rows.Erase(key(i));
   for (int64_t i = 1; i < kRows; i += 1996) {
     ASSERT_NE(rows.Find(key(i)), DramPartition::kNone) << i;
   }
@@ -241,8 +250,7 @@ TEST(DramPartitionTest, MoreRowsOfOneHomeBucketThanItsOverflowCounts) {
 
 TEST(DramPartitionTest, AFreshRowIsOccupiedAndClean) {
   Rows rows(4, 1);
-  const RowHeader header = *HeaderOf(rows->RowAt(rows.Insert(-5, 0)));
-  EXPECT_EQ(header.key, -5);
+  const RowHeader header = *rows->RowAt(rows.Insert(-5, 0)).header;
   EXPECT_EQ(header.flags, kRowOccupied);
   EXPECT_EQ(header.score, kLfu.Initial(0));
 }
@@ -272,7 +280,7 @@ TEST(DramPartitionTest, GivesItsMemoryBack) {
   {
     const RowLayout layout{4, 0};
     DramPartition partition(layout, kLfu, std::make_shared<SlabAllocator>(layout.row_bytes(), 1000),
-                            &budget);
+                            RowIndex::NewSegments(1000), &budget);
     partition.Grow(/*overdraw=*/true);
     partition.Insert(1, HashKey(1));
     EXPECT_GT(budget.used(), 500);
@@ -283,7 +291,7 @@ TEST(DramPartitionTest, GivesItsMemoryBack) {
 TEST(DramPartitionTest, ReleasingEverySlabLeavesNoBytes) {
   Rows rows(4, 1000);
   for (int64_t key = 0; key < 100; ++key) rows.Insert(key, 0);
-  for (int64_t key = 0; key < 100; ++key) rows->Erase(rows.Find(key));
+  for (int64_t key = 0; key < 100; ++key) rows.Erase(key);
   while (rows->capacity() > 0) rows->ReleaseSlabs(1);
   EXPECT_EQ(rows->bytes(), 0);
   EXPECT_EQ(rows.Find(1), DramPartition::kNone);
@@ -293,9 +301,9 @@ TEST(DramPartitionTest, ReleasingEverySlabLeavesNoBytes) {
 TEST(DramPartitionTest, ReleasingSlabsShrinksTheIndex) {
   Rows rows(1, 1000);
   for (int64_t key = 0; key < 10000; ++key) rows.Insert(key, static_cast<float>(key));
-  for (int64_t key = 100; key < 10000; ++key) rows->Erase(rows.Find(key));
+  for (int64_t key = 100; key < 10000; ++key) rows.Erase(key);
   while (rows->free_slots() >= rows->rows_per_slab()) rows->ReleaseSlabs(1);
-  EXPECT_LT(rows->bytes(), 2 * 100 * (RowLayout{1, 1}.row_bytes() + 64 / 12));
+  EXPECT_LT(rows->bytes(), 2 * 100 * (RowLayout{1, 1}.row_bytes() + RowIndex::BytesPerKey()));
   for (int64_t key = 0; key < 100; ++key) {
     ASSERT_EQ(rows.StampAt(rows.Find(key)), static_cast<float>(key));
   }
@@ -305,14 +313,14 @@ TEST(DramPartitionTest, VictimsAreTheColdestOfTheWindowAndDistinct) {
   Rows rows(1, 1 << 20);
   for (int64_t key = 0; key < 64; ++key) rows.Insert(key, 0);
   for (int64_t key = 0; key < 64; ++key) {
-    for (int i = 0; i < key % 8; ++i) rows->NoteUse(rows->RowAt(rows.Find(key)));
+    for (int i = 0; i < key % 8; ++i) rows->NoteUse(rows->RowAt(rows.Find(key)).header);
   }
-  std::vector<Position> victims;
+  std::vector<Entry> victims;
   rows->PickVictims(8, &victims);  // the window is all rows, 8 of each score
   ASSERT_EQ(victims.size(), 8);
-  EXPECT_EQ(std::set<Position>(victims.begin(), victims.end()).size(), 8);
-  for (const Position position : victims) {
-    EXPECT_LT(HeaderOf(rows->RowAt(position))->key % 8, 1);
+  EXPECT_EQ(KeysOf(victims).size(), 8);
+  for (const Entry& entry : victims) {
+    EXPECT_LT(entry.key % 8, 1);
   }
 }
 
@@ -322,23 +330,23 @@ TEST(DramPartitionTest, AwaitedRowsAreVictimsOnlyAfterTheOthersAndForAWhile) {
   for (int64_t key = 0; key < 40; ++key) {
     const Position position = rows.Insert(key, 0);
     if (key % 2 == 0) {
-      HeaderOf(rows->RowAt(position))->flags |= kRowAwaited;
+      rows->RowAt(position).header->flags |= kRowAwaited;
     } else {
-      rows->NoteUse(rows->RowAt(position));
+      rows->NoteUse(rows->RowAt(position).header);
     }
   }
-  std::vector<Position> victims;
+  std::vector<Entry> victims;
   rows->PickVictims(25, &victims);
   int64_t awaited = 0;
-  for (const Position position : victims) {
-    awaited += HeaderOf(rows->RowAt(position))->key % 2 == 0;
+  for (const Entry& entry : victims) {
+    awaited += entry.key % 2 == 0;
   }
   EXPECT_EQ(awaited, 5);
   for (int pass = 1; pass < 15; ++pass) rows->PickVictims(40, &victims);
   victims.clear();
   rows->PickVictims(20, &victims);
-  for (const Position position : victims) {
-    EXPECT_EQ(HeaderOf(rows->RowAt(position))->key % 2, 0);  // the others were used
+  for (const Entry& entry : victims) {
+    EXPECT_EQ(entry.key % 2, 0);  // the others were used
   }
 }
 
@@ -346,19 +354,19 @@ TEST(DramPartitionTest, PinnedRowsAreNoVictims) {
   Rows rows(1, 1);
   for (int64_t key = 0; key < 40; ++key) {
     const Position position = rows.Insert(key, 0);
-    if (key % 2 == 0) HeaderOf(rows->RowAt(position))->flags |= kRowPinned;
+    if (key % 2 == 0) rows->RowAt(position).header->flags |= kRowPinned;
   }
-  std::vector<Position> victims;
+  std::vector<Entry> victims;
   rows->PickVictims(1000, &victims);
   EXPECT_EQ(victims.size(), 20);
-  for (const Position position : victims) {
-    EXPECT_EQ(HeaderOf(rows->RowAt(position))->key % 2, 1);
+  for (const Entry& entry : victims) {
+    EXPECT_EQ(entry.key % 2, 1);
   }
 }
 
 TEST(DramPartitionTest, NoVictimsAmongNoRows) {
   Rows rows(1, 1);
-  std::vector<Position> victims;
+  std::vector<Entry> victims;
   rows->PickVictims(5, &victims);
   rows->Grow(/*overdraw=*/true);
   rows->PickVictims(5, &victims);
@@ -370,12 +378,12 @@ TEST(DramPartitionTest, TheHandReachesEveryRow) {
   for (int64_t key = 0; key < 100; ++key) rows.Insert(key, 0);
   std::set<int64_t> gone;
   while (rows->size() > 0) {
-    std::vector<Position> victims;
+    std::vector<Entry> victims;
     rows->PickVictims(7, &victims);
     ASSERT_FALSE(victims.empty());
-    for (const Position position : victims) {
-      EXPECT_TRUE(gone.insert(HeaderOf(rows->RowAt(position))->key).second);
-      rows->Erase(position);
+    for (const Entry& entry : victims) {
+      EXPECT_TRUE(gone.insert(entry.key).second);
+      rows.Erase(entry.key);
     }
   }
   EXPECT_EQ(gone.size(), 100);

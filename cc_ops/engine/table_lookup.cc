@@ -58,43 +58,42 @@ void TieredTable::ReadShard(absl::Span<const int64_t> keys, int64_t begin, int64
 
 absl::Status TieredTable::Lookup(absl::Span<const int64_t> keys, float* out,
                                  ParallelFor parallel_for) {
+  PressureReport report;
+  SharedPass pass(&context_->gate);
+  TF_HPS_RETURN_IF_ERROR(CheckOpen());
+  if (context_->cache_reads) report.Of(this);
+  StageTimer timer(context_.get(), Stage::kRead);
+  const int64_t n = static_cast<int64_t>(keys.size());
+  const int64_t shards = (n + kShardKeys - 1) / kShardKeys;
+  std::vector<std::vector<int32_t>> missing_of(static_cast<size_t>(shards));
   {
-    SharedPass pass(&context_->gate);
-    TF_HPS_RETURN_IF_ERROR(CheckOpen());
-    StageTimer timer(context_.get(), Stage::kRead);
-    const int64_t n = static_cast<int64_t>(keys.size());
-    const int64_t shards = (n + kShardKeys - 1) / kShardKeys;
-    std::vector<std::vector<int32_t>> missing_of(static_cast<size_t>(shards));
-    {
-      const AllRowsShared shared(this);
-      parallel_for(shards, [&](int64_t shard) {
-        const int64_t begin = shard * kShardKeys, end = std::min(n, begin + kShardKeys);
-        // ReadWeights for all, but for what it has to ask at each row.
-        if (optimizer_.idle()) {
-          const auto read = [&](const Row& row, int64_t i) { ReadWeights(row, out + i * dim_); };
-          ReadShard(keys, begin, end, read, &missing_of[shard]);
-        } else {
-          const auto read = [out, dim = dim_](const Row& row, int64_t i) {
-            CopyFloats(row.weights, dim, out + i * dim);
-          };
-          ReadShard(keys, begin, end, read, &missing_of[shard]);
-        }
-      });
-    }
-    std::vector<int32_t> missing;
-    for (const auto& of_shard : missing_of) {
-      missing.insert(missing.end(), of_shard.begin(), of_shard.end());
-    }
-    if (!missing.empty() && context_->cache_reads) {
-      // No row may change between being read from SSD and being kept.
-      MutexLock training(&training_mu_);
-      TF_HPS_RETURN_IF_ERROR(ReadMissing(keys, missing, out, parallel_for));
-    } else if (!missing.empty()) {
-      TF_HPS_RETURN_IF_ERROR(ReadMissing(keys, missing, out, parallel_for));
-    }
-    Counters::Add(&counters_.dram_hits, n - static_cast<int64_t>(missing.size()));
+    const AllRowsShared shared(this);
+    parallel_for(shards, [&](int64_t shard) {
+      const int64_t begin = shard * kShardKeys, end = std::min(n, begin + kShardKeys);
+      // ReadWeights for all, but for what it has to ask at each row.
+      if (optimizer_.idle()) {
+        const auto read = [&](const Row& row, int64_t i) { ReadWeights(row, out + i * dim_); };
+        ReadShard(keys, begin, end, read, &missing_of[shard]);
+      } else {
+        const auto read = [out, dim = dim_](const Row& row, int64_t i) {
+          CopyFloats(row.weights, dim, out + i * dim);
+        };
+        ReadShard(keys, begin, end, read, &missing_of[shard]);
+      }
+    });
   }
-  if (context_->cache_reads) ReportPressure();
+  std::vector<int32_t> missing;
+  for (const auto& of_shard : missing_of) {
+    missing.insert(missing.end(), of_shard.begin(), of_shard.end());
+  }
+  if (!missing.empty() && context_->cache_reads) {
+    // No row may change between being read from SSD and being kept.
+    MutexLock training(&training_mu_);
+    TF_HPS_RETURN_IF_ERROR(ReadMissing(keys, missing, out, parallel_for));
+  } else if (!missing.empty()) {
+    TF_HPS_RETURN_IF_ERROR(ReadMissing(keys, missing, out, parallel_for));
+  }
+  Counters::Add(&counters_.dram_hits, n - static_cast<int64_t>(missing.size()));
   return absl::OkStatus();
 }
 

@@ -25,6 +25,23 @@ struct TieredTable::Partition {
   std::vector<int64_t> written ABSL_GUARDED_BY(written_mu);  // keys, since it began
 };
 
+// Does that when it goes out of scope: to be declared before locks are taken, and told of the table
+// once that is known to be open.
+class TieredTable::PressureReport {
+ public:
+  PressureReport() = default;
+  ~PressureReport() {
+    if (table_ != nullptr) table_->ReportPressure();
+  }
+  PressureReport(const PressureReport&) = delete;
+  PressureReport& operator=(const PressureReport&) = delete;
+
+  void Of(TieredTable* table) { table_ = table; }
+
+ private:
+  TieredTable* table_ = nullptr;
+};
+
 // A row that was read from SSD.
 struct TieredTable::FetchedRow {
   int64_t key;

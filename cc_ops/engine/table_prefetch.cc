@@ -36,24 +36,22 @@ std::vector<int64_t> TieredTable::EndReadingAhead(int64_t p) {
 }
 
 absl::Status TieredTable::Prefetch(absl::Span<const int64_t> keys, ParallelFor parallel_for) {
-  {
-    SharedPass pass(&context_->gate);
-    TF_HPS_RETURN_IF_ERROR(CheckOpen());
-    StageTimer timer(context_.get(), Stage::kPrefetch);
-    MutexLock prefetch(&prefetch_mu_);
-    Batch batch(keys, partition_count_, parallel_for);
-    parallel_for(partition_count_, [&](int64_t p) { FindAhead(p, &batch); });
-    const absl::Status status = ReadMisses(&batch, parallel_for);
-    MutexLock training(&training_mu_);
-    parallel_for(partition_count_, [&](int64_t p) {
-      context_->gate.AssertShared();
-      const std::vector<int64_t> written = EndReadingAhead(p);
-      if (status.ok()) KeepAhead(p, written, &batch);
-    });
-    TF_HPS_RETURN_IF_ERROR(status);
-  }
-  ReportPressure();
-  return absl::OkStatus();
+  PressureReport report;
+  SharedPass pass(&context_->gate);
+  TF_HPS_RETURN_IF_ERROR(CheckOpen());
+  report.Of(this);
+  StageTimer timer(context_.get(), Stage::kPrefetch);
+  MutexLock prefetch(&prefetch_mu_);
+  Batch batch(keys, partition_count_, parallel_for);
+  parallel_for(partition_count_, [&](int64_t p) { FindAhead(p, &batch); });
+  const absl::Status status = ReadMisses(&batch, parallel_for);
+  MutexLock training(&training_mu_);
+  parallel_for(partition_count_, [&](int64_t p) {
+    context_->gate.AssertShared();
+    const std::vector<int64_t> written = EndReadingAhead(p);
+    if (status.ok()) KeepAhead(p, written, &batch);
+  });
+  return status;
 }
 
 void TieredTable::FindAhead(int64_t p, Batch* batch) {

@@ -157,32 +157,30 @@ void TieredTable::Settle(int64_t p, Batch* batch) {
 absl::Status TieredTable::Modify(absl::Span<const int64_t> keys, ParallelFor parallel_for,
                                  absl::FunctionRef<void(int64_t p, Batch* batch)> commit,
                                  const absl::FunctionRef<void(const KeyBatch& batch)>* read) {
-  {
-    SharedPass pass(&context_->gate);
-    TF_HPS_RETURN_IF_ERROR(CheckOpen());
-    StageTimer timer(context_.get(), Stage::kUpdate);
-    MutexLock training(&training_mu_);
-    context_->NoteChange();
-    last_lookup_.reset();
-    auto batch = std::make_unique<Batch>(keys, partition_count_, parallel_for);
-    const absl::Status status = Prepare(batch.get(), parallel_for);
-    parallel_for(partition_count_, [&](int64_t p) {
-      context_->gate.AssertShared();
-      if (!status.ok()) return Abandon(p, batch.get());
-      commit(p, batch.get());
-      if (read == nullptr) Settle(p, batch.get());
-    });
-    TF_HPS_RETURN_IF_ERROR(status);
-    if (read != nullptr) {
-      (*read)(batch->keys);
-      parallel_for(partition_count_, [&](int64_t p) {
-        context_->gate.AssertShared();
-        Settle(p, batch.get());
-      });
-      last_lookup_ = std::move(batch);
-    }
-  }
-  ReportPressure();
+  PressureReport report;
+  SharedPass pass(&context_->gate);
+  TF_HPS_RETURN_IF_ERROR(CheckOpen());
+  report.Of(this);
+  StageTimer timer(context_.get(), Stage::kUpdate);
+  MutexLock training(&training_mu_);
+  context_->NoteChange();
+  last_lookup_.reset();
+  auto batch = std::make_unique<Batch>(keys, partition_count_, parallel_for);
+  const absl::Status status = Prepare(batch.get(), parallel_for);
+  parallel_for(partition_count_, [&](int64_t p) {
+    context_->gate.AssertShared();
+    if (!status.ok()) return Abandon(p, batch.get());
+    commit(p, batch.get());
+    if (read == nullptr) Settle(p, batch.get());
+  });
+  TF_HPS_RETURN_IF_ERROR(status);
+  if (read == nullptr) return absl::OkStatus();
+  (*read)(batch->keys);
+  parallel_for(partition_count_, [&](int64_t p) {
+    context_->gate.AssertShared();
+    Settle(p, batch.get());
+  });
+  last_lookup_ = std::move(batch);
   return absl::OkStatus();
 }
 
@@ -253,8 +251,10 @@ absl::Status TieredTable::Upsert(absl::Span<const int64_t> keys, const float* va
 }
 
 absl::Status TieredTable::Remove(absl::Span<const int64_t> keys, ParallelFor parallel_for) {
+  PressureReport report;
   SharedPass pass(&context_->gate);
   TF_HPS_RETURN_IF_ERROR(CheckOpen());
+  report.Of(this);
   MutexLock training(&training_mu_);
   context_->NoteChange();
   const KeyBatch batch(keys, static_cast<uint32_t>(partition_count_), parallel_for);

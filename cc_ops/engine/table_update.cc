@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <map>
 #include <set>
 
@@ -253,42 +254,41 @@ absl::Status TieredTable::ApplyGradients(absl::Span<const Gradients> gradients,
     contexts.insert(step->table->context_.get());
     first = first || !step->table->HasOptimizer(optimizer);
   }
-  {
-    // One order of locks for everybody: gates by address, then tables by address (`steps` is in
-    // that order).
-    std::vector<std::unique_ptr<SharedPass>> shared;
-    std::vector<std::unique_ptr<ExclusivePass>> exclusive;
-    for (StoreContext* context : contexts) {
-      if (first) {
-        exclusive.push_back(std::make_unique<ExclusivePass>(&context->gate));
-      } else {
-        shared.push_back(std::make_unique<SharedPass>(&context->gate));
-      }
-    }
-    for (StoreContext* context : contexts) context->NoteChange();
-    std::vector<std::unique_ptr<MutexLock>> training;
-    for (const auto& step : steps) {
-      step->table->AssertGateShared();
-      TF_HPS_RETURN_IF_ERROR(step->table->CheckOpen());
-      training.push_back(std::make_unique<MutexLock>(&step->table->training_mu_));
-    }
+  std::deque<PressureReport> reports;
+  // One order of locks for everybody: gates by address, then tables by address (`steps` is in that
+  // order).
+  std::vector<std::unique_ptr<SharedPass>> shared;
+  std::vector<std::unique_ptr<ExclusivePass>> exclusive;
+  for (StoreContext* context : contexts) {
     if (first) {
-      TF_HPS_RETURN_IF_ERROR(ApplyFirstSteps(steps, optimizer, rule, non_finite, parallel_for));
+      exclusive.push_back(std::make_unique<ExclusivePass>(&context->gate));
     } else {
-      for (const auto& step : steps) {
-        if (step->table->optimizer_ == optimizer) continue;
-        return absl::AbortedError(
-            absl::StrCat("table \"", step->table->name_, "\" was given another optimizer, ",
-                         step->table->optimizer_.ToString(), ", while a step with ",
-                         optimizer.ToString(), " was about to start; nothing was updated"));
-      }
-      TF_HPS_RETURN_IF_ERROR(ApplySteps(steps, rule, non_finite, parallel_for));
-    }
-    for (StoreContext* context : contexts) {
-      if (dense_step > 0) context->dense_step.store(dense_step, std::memory_order_relaxed);
+      shared.push_back(std::make_unique<SharedPass>(&context->gate));
     }
   }
-  for (const auto& step : steps) step->table->ReportPressure();
+  for (StoreContext* context : contexts) context->NoteChange();
+  std::vector<std::unique_ptr<MutexLock>> training;
+  for (const auto& step : steps) {
+    step->table->AssertGateShared();
+    TF_HPS_RETURN_IF_ERROR(step->table->CheckOpen());
+    reports.emplace_back().Of(step->table);
+    training.push_back(std::make_unique<MutexLock>(&step->table->training_mu_));
+  }
+  if (first) {
+    TF_HPS_RETURN_IF_ERROR(ApplyFirstSteps(steps, optimizer, rule, non_finite, parallel_for));
+  } else {
+    for (const auto& step : steps) {
+      if (step->table->optimizer_ == optimizer) continue;
+      return absl::AbortedError(
+          absl::StrCat("table \"", step->table->name_, "\" was given another optimizer, ",
+                       step->table->optimizer_.ToString(), ", while a step with ",
+                       optimizer.ToString(), " was about to start; nothing was updated"));
+    }
+    TF_HPS_RETURN_IF_ERROR(ApplySteps(steps, rule, non_finite, parallel_for));
+  }
+  for (StoreContext* context : contexts) {
+    if (dense_step > 0) context->dense_step.store(dense_step, std::memory_order_relaxed);
+  }
   return absl::OkStatus();
 }
 

@@ -215,7 +215,10 @@ class TieredTable {
   void Unpin(int64_t p, Batch* batch);
   absl::Status RemovePartition(const KeyBatch& batch, int64_t p)
       ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
+  // What every operation that may put rows into dram, or holds the training lock, ends with,
+  // whether it failed or not, when it has given up its locks.
   void ReportPressure();
+  class PressureReport;
 
   // What leaves dram, in table_eviction.cc; the training lock is held.
   absl::Status MakeRoom(int64_t p, int64_t slots) ABSL_SHARED_LOCKS_REQUIRED(context_->gate);

@@ -28,6 +28,18 @@
 
 namespace tf_hps {
 
+// Loads the first `bytes` of floats into the cache.
+inline void PrefetchFloats(const float* floats, int64_t bytes) {
+  // The hardware goes on by itself after a few lines. Each line once: asking again costs as much.
+  constexpr int64_t kLine = 64, kMostBytes = 4 * kLine;
+  const char* line = reinterpret_cast<const char*>(floats);
+  const char* const end = line + std::min(bytes, kMostBytes);
+  do {
+    PrefetchLine(line);
+    line += kLine - (reinterpret_cast<intptr_t>(line) & (kLine - 1));
+  } while (line < end);
+}
+
 // Not thread-safe: the table locks it. Positions stay right until the next Erase or ReleaseSlabs,
 // and rows lie where they are until the next Grow.
 class DramPartition {
@@ -55,9 +67,12 @@ class DramPartition {
     return {reinterpret_cast<RowHeader*>(slab + header_begin_) + i,
             reinterpret_cast<float*>(slab + i * float_bytes_)};
   }
-  // Loads a row into the cache, or of its floats only the first `bytes`.
-  void PrefetchRow(Position position) const;
-  void PrefetchFloats(Position position, int64_t bytes) const;
+  // Loads a row into the cache.
+  void PrefetchRow(Position position) const {
+    const Row row = RowAt(position);
+    PrefetchLine(row.header);
+    PrefetchFloats(row.weights, float_bytes_);
+  }
 
   // Adds one slab. False when neither the partition's limit nor the budget allows it; never false
   // with `overdraw`.
@@ -154,69 +169,67 @@ struct RowSearch {
 };
 
 // Finds the rows of the keys [begin, end), in this order: search_of(i) gives the RowSearch,
-// found(i, rows, position) is told where the row is, or kNone. Memory is slow but does many things
-// at once: while one block of searches ends, the next one waits for what prefetch(rows, position)
-// asks for of its rows, and the one after that for its buckets.
-template <typename SearchOf, typename Prefetch, typename Found>
-void FindAll(int64_t begin, int64_t end, SearchOf search_of, Prefetch prefetch, Found found) {
-  constexpr int64_t kBlock = 32;
-  struct Search {
-    int64_t key;
-    const DramPartition* rows;
-    uint32_t home;
-    DramPartition::Position position;
+// locate(rows, position) is told where the row is, or kNone, and asks for what it needs of the row;
+// found(i, located) gets what that returned.
+//
+// Memory is slow but does many things at once. Blocks of searches are therefore at four stages at a
+// time: one asks for its home buckets, the one before looks there, the one before that looks on for
+// the keys that were not in a home bucket, and one is found.
+template <typename SearchOf, typename Locate, typename Found>
+void FindAll(int64_t begin, int64_t end, SearchOf search_of, Locate locate, Found found) {
+  using Located = decltype(locate(*static_cast<DramPartition*>(nullptr), DramPartition::kNone));
+  constexpr int64_t kBlock = 16;
+  struct Block {
+    RowSearch searches[kBlock];
+    const RowIndex::Bucket* homes[kBlock];
+    Located located[kBlock];
+    uint32_t displaced;  // bit i: the i-th is to be looked for beyond its home bucket
   };
-  Search searches[3][kBlock];
-  const auto size_of = [&](int64_t block) {
-    return std::min(kBlock, end - begin - block * kBlock);
-  };
+  constexpr int64_t kStages = 4;
+  Block ring[kStages];
   const int64_t blocks = (end - begin + kBlock - 1) / kBlock;
-  for (int64_t block = 0; block < blocks + 2; ++block) {
-    if (block < blocks) {
-      Search* const at = searches[block % 3];
-      const int64_t first = begin + block * kBlock, n = size_of(block);
-      for (int64_t i = 0; i < n; ++i) {
-        const RowSearch search = search_of(first + i);
-        const RowIndex& index = search.rows->index();
-        at[i] = {search.key, search.rows, 0, DramPartition::kNone};
-        if (index.empty()) continue;
-        at[i].home = index.HomeOf(search.hash);
-        index.Prefetch(at[i].home);
-      }
-    }
-    if (const int64_t second = block - 1; second >= 0 && second < blocks) {
-      Search* const at = searches[second % 3];
-      for (int64_t i = 0, n = size_of(second); i < n; ++i) {
-        if (at[i].rows->index().empty()) continue;
-        at[i].position = at[i].rows->index().FindFrom(at[i].home, at[i].key);
-        if (at[i].position != DramPartition::kNone) prefetch(*at[i].rows, at[i].position);
-      }
-    }
-    if (const int64_t last = block - 2; last >= 0) {
-      const Search* const at = searches[last % 3];
-      const int64_t first = begin + last * kBlock;
+  const auto size_of = [&](int64_t b) { return std::min(kBlock, end - begin - b * kBlock); };
+  for (int64_t b = 0; b < blocks + kStages - 1; ++b) {
+    if (const int64_t last = b - 3; last >= 0) {
+      const Block& block = ring[last % kStages];
       for (int64_t i = 0, n = size_of(last); i < n; ++i) {
-        found(first + i, *at[i].rows, at[i].position);
+        found(begin + last * kBlock + i, block.located[i]);
+      }
+    }
+    if (const int64_t third = b - 2; third >= 0 && third < blocks) {
+      Block& block = ring[third % kStages];
+      for (uint32_t left = block.displaced; left != 0; left &= left - 1) {
+        const int i = __builtin_ctz(left);
+        const RowSearch& search = block.searches[i];
+        block.located[i] =
+            locate(*search.rows, search.rows->index().FindBeyondHome(search.key, search.hash));
+      }
+    }
+    if (const int64_t second = b - 1; second >= 0 && second < blocks) {
+      Block& block = ring[second % kStages];
+      uint32_t displaced = 0;
+      for (int64_t i = 0, n = size_of(second); i < n; ++i) {
+        const RowSearch& search = block.searches[i];
+        const RowIndex::Bucket* const home = block.homes[i];
+        const RowIndex::Position position = home->Find(search.key);
+        if (position == RowIndex::kNone && home->overflow > 0) {
+          search.rows->index().PrefetchBeyondHome(search.hash);
+          displaced |= uint32_t{1} << i;
+        } else {
+          block.located[i] = locate(*search.rows, position);
+        }
+      }
+      block.displaced = displaced;
+    }
+    if (b < blocks) {
+      Block& block = ring[b % kStages];
+      for (int64_t i = 0, n = size_of(b); i < n; ++i) {
+        block.searches[i] = search_of(begin + b * kBlock + i);
+        block.homes[i] = block.searches[i].rows->index().HomeBucket(block.searches[i].hash);
+        PrefetchLine(block.homes[i]);
       }
     }
   }
-}
-
-inline void DramPartition::PrefetchFloats(Position position, int64_t bytes) const {
-  // The hardware goes on by itself after a few lines. Each line once: asking again costs as much.
-  constexpr int64_t kLine = 64, kMostBytes = 4 * kLine;
-  const char* const data = reinterpret_cast<const char*>(RowAt(position).weights);
-  const char* const end = data + std::min(bytes, kMostBytes);
-  const char* line = data;
-  do {
-    PrefetchLine(line);
-    line += kLine - (reinterpret_cast<intptr_t>(line) & (kLine - 1));
-  } while (line < end);
-}
-
-inline void DramPartition::PrefetchRow(Position position) const {
-  PrefetchLine(RowAt(position).header);
-  PrefetchFloats(position, float_bytes_);
 }
 
 }  // namespace tf_hps

@@ -14,6 +14,8 @@ constexpr uint16_t kManyOverflowed = 0xffff;
 
 }  // namespace
 
+const RowIndex::Bucket RowIndex::kNoKeys = {};
+
 std::shared_ptr<SlabAllocator> RowIndex::NewSegments(int64_t segment_bytes) {
   constexpr int64_t kPlainBytes = int64_t{4} << 20;
   return std::make_shared<SlabAllocator>(static_cast<int64_t>(sizeof(Bucket)), segment_bytes,
@@ -33,6 +35,15 @@ void RowIndex::Clear() {
   std::vector<uint64_t>().swap(marks_);
   buckets_ = 0;
   size_ = 0;
+}
+
+RowIndex::Position RowIndex::FindBeyondHome(int64_t key, uint64_t hash) const {
+  const uint32_t home = HomeOf(hash);
+  for (uint32_t b = Next(home); b != home; b = Next(b)) {
+    const Position position = At(b).Find(key);
+    if (position != kNone || At(b).overflow == 0) return position;
+  }
+  return kNone;
 }
 
 void RowIndex::Insert(int64_t key, uint64_t hash, Position position) {

@@ -48,6 +48,10 @@ class RowIndex {
       for (int i = 0; i < kSlots; ++i) match |= uint32_t{keys[i] == key} << i;
       return match & used;
     }
+    Position Find(int64_t key) const {
+      const uint32_t match = Match(key);
+      return match == 0 ? kNone : positions[__builtin_ctz(match)];
+    }
   };
   static_assert(sizeof(Bucket) == 64, "a bucket is one cache line");
 
@@ -61,23 +65,17 @@ class RowIndex {
 
   // kNone on a miss.
   Position Find(int64_t key, uint64_t hash) const {
-    return buckets_ == 0 ? kNone : FindFrom(HomeOf(hash), key);
+    const Bucket* const home = HomeBucket(hash);
+    const Position position = home->Find(key);
+    return position != kNone || home->overflow == 0 ? position : FindBeyondHome(key, hash);
   }
-  // Its two steps, for many searches at once (see FindAll): which bucket a search begins at, and
-  // the rest, from there on. For an index that is not empty().
-  uint32_t HomeOf(uint64_t hash) const { return BucketOf(hash, buckets_); }
-  void Prefetch(uint32_t bucket) const { PrefetchLine(&At(bucket)); }
-  Position FindFrom(uint32_t home, int64_t key) const {
-    uint32_t b = home;
-    do {
-      const Bucket& bucket = At(b);
-      const uint32_t match = bucket.Match(key);
-      if (match != 0) return bucket.positions[__builtin_ctz(match)];
-      if (bucket.overflow == 0) return kNone;
-      b = Next(b);
-    } while (b != home);
-    return kNone;
+  // Its steps, for many searches at once (see FindAll): where a search begins, and for a key that
+  // is not there, while that bucket has an overflow, the rest.
+  const Bucket* HomeBucket(uint64_t hash) const {
+    return buckets_ == 0 ? &kNoKeys : &At(HomeOf(hash));
   }
+  void PrefetchBeyondHome(uint64_t hash) const { PrefetchLine(&At(Next(HomeOf(hash)))); }
+  Position FindBeyondHome(int64_t key, uint64_t hash) const;
 
   // `key` must not be present. Grows when it is full, by a pass over all of it.
   void Insert(int64_t key, uint64_t hash, Position position);
@@ -117,9 +115,11 @@ class RowIndex {
   }
 
  private:
+  static const Bucket kNoKeys;
   static constexpr double kMaxLoad = 0.88;
   static constexpr double kGrowth = 1.09;
 
+  uint32_t HomeOf(uint64_t hash) const { return BucketOf(hash, buckets_); }
   const Bucket& At(uint32_t bucket) const { return segments_[bucket >> shift_][bucket & mask_]; }
   Bucket& At(uint32_t bucket) { return segments_[bucket >> shift_][bucket & mask_]; }
   uint32_t Next(uint32_t bucket) const { return bucket + 1 == buckets_ ? 0 : bucket + 1; }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "cc_ops/engine/key_hash.h"
+#include "cc_ops/engine/prefetch.h"
 #include "cc_ops/engine/status_macros.h"
 #include "cc_ops/engine/table_partition.h"
 
@@ -34,26 +35,32 @@ class TieredTable::AllRowsShared {
   TieredTable* const table_;
 };
 
-template <typename ReadRow>
-void TieredTable::ReadShard(absl::Span<const int64_t> keys, int64_t begin, int64_t end,
-                            ReadRow read_row, std::vector<int32_t>* missing) {
+template <typename Dim>
+void TieredTable::ReadShard(absl::Span<const int64_t> keys, int64_t begin, int64_t end, Dim dim,
+                            float* out, std::vector<int32_t>* missing) {
   const uint32_t partitions = static_cast<uint32_t>(partition_count_);
+  const bool idle = optimizer_.idle();
   const auto search_of = [&](int64_t i) -> RowSearch {
     const uint64_t hash = HashKey(keys[i]);
     return {keys[i], hash, partitions_[PartitionOf(hash, partitions)].rows.get()};
   };
-  const auto prefetch = [bytes = 4ll * dim_](const DramPartition& rows,
-                                             DramPartition::Position position) {
-    rows.PrefetchFloats(position, bytes);
+  const auto locate = [&](const DramPartition& rows, DramPartition::Position position) -> Row {
+    if (position == DramPartition::kNone) return {nullptr, nullptr};
+    const Row row = rows.RowAt(position);
+    if (idle) PrefetchLine(row.header);
+    PrefetchFloats(row.weights, 4ll * dim);
+    return row;
   };
-  FindAll(begin, end, search_of, prefetch,
-          [&](int64_t i, const DramPartition& rows, DramPartition::Position position) {
-            if (position == DramPartition::kNone) {
-              missing->push_back(static_cast<int32_t>(i));
-            } else {
-              read_row(rows.RowAt(position), i);
-            }
-          });
+  const auto found = [&](int64_t i, const Row& row) {
+    if (row.header == nullptr) {
+      missing->push_back(static_cast<int32_t>(i));
+    } else if (idle) {
+      ReadWeights(row, out + i * dim);
+    } else {
+      CopyFloats(row.weights, dim, out + i * dim);
+    }
+  };
+  FindAll(begin, end, search_of, locate, found);
 }
 
 absl::Status TieredTable::Lookup(absl::Span<const int64_t> keys, float* out,
@@ -70,16 +77,7 @@ absl::Status TieredTable::Lookup(absl::Span<const int64_t> keys, float* out,
     const AllRowsShared shared(this);
     parallel_for(shards, [&](int64_t shard) {
       const int64_t begin = shard * kShardKeys, end = std::min(n, begin + kShardKeys);
-      // ReadWeights for all, but for what it has to ask at each row.
-      if (optimizer_.idle()) {
-        const auto read = [&](const Row& row, int64_t i) { ReadWeights(row, out + i * dim_); };
-        ReadShard(keys, begin, end, read, &missing_of[shard]);
-      } else {
-        const auto read = [out, dim = dim_](const Row& row, int64_t i) {
-          CopyFloats(row.weights, dim, out + i * dim);
-        };
-        ReadShard(keys, begin, end, read, &missing_of[shard]);
-      }
+      WithDim(dim_, [&](auto dim) { ReadShard(keys, begin, end, dim, out, &missing_of[shard]); });
     });
   }
   std::vector<int32_t> missing;

@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <memory>
+#include <type_traits>
 #include <vector>
 
 #include "cc_ops/engine/tiered_table.h"
@@ -79,21 +80,27 @@ struct TieredTable::Batch {
 // How many rows ahead of the one at work are prefetched.
 inline constexpr size_t kPrefetchRows = 16;
 
-inline void CopyFloats(const float* __restrict in, int n, float* __restrict out) {
-  // The usual dims, without the cost of a call.
-  switch (n) {
+// Calls work(dim), for the usual dims with a constant: loops over so many floats then become a few
+// vector instructions.
+template <typename Work>
+void WithDim(int dim, Work work) {
+  switch (dim) {
     case 8:
-      std::memcpy(out, in, 8 * sizeof(float));
-      return;
+      return work(std::integral_constant<int, 8>());
     case 16:
-      std::memcpy(out, in, 16 * sizeof(float));
-      return;
+      return work(std::integral_constant<int, 16>());
     case 32:
-      std::memcpy(out, in, 32 * sizeof(float));
-      return;
+      return work(std::integral_constant<int, 32>());
+    case 64:
+      return work(std::integral_constant<int, 64>());
     default:
-      std::memcpy(out, in, static_cast<size_t>(n) * sizeof(float));
+      return work(dim);
   }
+}
+
+template <typename Dim>
+void CopyFloats(const float* __restrict in, Dim dim, float* __restrict out) {
+  std::memcpy(out, in, static_cast<size_t>(dim) * sizeof(float));
 }
 
 // Changes each row that a partition has of the batch, all of which are in the dram tier now:

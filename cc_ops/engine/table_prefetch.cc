@@ -80,15 +80,16 @@ void TieredTable::KeepAhead(int64_t p, absl::Span<const int64_t> written, Batch*
   const auto search_of = [&](int64_t u) -> RowSearch {
     return {uniques[u].key, uniques[u].hash, &rows};
   };
-  const auto prefetch = [](const DramPartition& rows, DramPartition::Position position) {
-    PrefetchLine(rows.RowAt(position).header);
+  const auto locate = [](const DramPartition& rows, DramPartition::Position position) {
+    RowHeader* const header =
+        position == DramPartition::kNone ? nullptr : rows.RowAt(position).header;
+    if (header != nullptr) PrefetchLine(header);
+    return header;
   };
-  FindAll(0, static_cast<int64_t>(uniques.size()), search_of, prefetch,
-          [](int64_t, const DramPartition& rows, DramPartition::Position position) {
-            if (position != DramPartition::kNone) {
-              rows.RowAt(position).header->flags |= kRowAwaited;
-            }
-          });
+  const auto found = [](int64_t, RowHeader* header) {
+    if (header != nullptr) header->flags |= kRowAwaited;
+  };
+  FindAll(0, static_cast<int64_t>(uniques.size()), search_of, locate, found);
   Counters::Add(&counters_.dram_prefetched, KeepRows(p, fetched));
 }
 

@@ -58,13 +58,14 @@ void TieredTable::FindRows(int64_t p, Batch* batch) {
   const auto search_of = [&](int64_t u) -> RowSearch {
     return {uniques[u].key, uniques[u].hash, &rows};
   };
-  const auto prefetch = [](const DramPartition&, DramPartition::Position) {};
-  FindAll(0, static_cast<int64_t>(uniques.size()), search_of, prefetch,
-          [&](int64_t u, const DramPartition&, DramPartition::Position position) {
-            prepared.positions[u] = position;
-            if (position == DramPartition::kNone)
-              prepared.misses.push_back(static_cast<int32_t>(u));
-          });
+  const auto locate = [](const DramPartition&, DramPartition::Position position) {
+    return position;
+  };
+  const auto found = [&](int64_t u, DramPartition::Position position) {
+    prepared.positions[u] = position;
+    if (position == DramPartition::kNone) prepared.misses.push_back(static_cast<int32_t>(u));
+  };
+  FindAll(0, static_cast<int64_t>(uniques.size()), search_of, locate, found);
 }
 
 void TieredTable::Abandon(int64_t p, Batch* batch) {
@@ -219,11 +220,15 @@ absl::Status TieredTable::LookupOrCreate(absl::Span<const int64_t> keys, float* 
     parallel_for((n + kReadKeys - 1) / kReadKeys, [&](int64_t shard) {
       const int64_t end = std::min(n, (shard + 1) * kReadKeys);
       const int32_t* const numbers = batch.numbers().data();
-      for (int64_t i = shard * kReadKeys; i < end; ++i) {
-        if (i + kPrefetchAhead < end) PrefetchLine(weights[numbers[i + kPrefetchAhead]]);
-        float* const to = out + i * dim_;
-        if (weights[numbers[i]] != to) CopyFloats(weights[numbers[i]], dim_, to);
-      }
+      WithDim(dim_, [&](auto dim) {
+        for (int64_t i = shard * kReadKeys; i < end; ++i) {
+          if (i + kPrefetchAhead < end) {
+            PrefetchFloats(weights[numbers[i + kPrefetchAhead]], 4ll * dim);
+          }
+          float* const to = out + i * dim;
+          if (weights[numbers[i]] != to) CopyFloats(weights[numbers[i]], dim, to);
+        }
+      });
     });
   };
   const absl::FunctionRef<void(const KeyBatch&)> read_ref = read;

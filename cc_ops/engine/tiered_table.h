@@ -167,8 +167,8 @@ class TieredTable {
 
   // Reads, in table_lookup.cc.
   class AllRowsShared;
-  template <typename ReadRow>
-  void ReadShard(absl::Span<const int64_t> keys, int64_t begin, int64_t end, ReadRow read_row,
+  template <typename Dim>
+  void ReadShard(absl::Span<const int64_t> keys, int64_t begin, int64_t end, Dim dim, float* out,
                  std::vector<int32_t>* missing);
   absl::Status ReadMissing(absl::Span<const int64_t> keys, absl::Span<const int32_t> missing,
                            float* out, ParallelFor parallel_for)

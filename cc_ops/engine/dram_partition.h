@@ -67,11 +67,11 @@ class DramPartition {
     return {reinterpret_cast<RowHeader*>(slab + header_begin_) + i,
             reinterpret_cast<float*>(slab + i * float_bytes_)};
   }
-  // Loads a row into the cache.
-  void PrefetchRow(Position position) const {
+  // Loads a row into the cache, of its floats the first `bytes`, if any.
+  void PrefetchRow(Position position, int64_t bytes) const {
     const Row row = RowAt(position);
     PrefetchLine(row.header);
-    PrefetchFloats(row.weights, float_bytes_);
+    if (bytes > 0) PrefetchFloats(row.weights, bytes);
   }
 
   // Adds one slab. False when neither the partition's limit nor the budget allows it; never false

@@ -104,9 +104,9 @@ void CopyFloats(const float* __restrict in, Dim dim, float* __restrict out) {
 }
 
 // Changes each row that a partition has of the batch, all of which are in the dram tier now:
-// change(u, row) returns whether it did.
+// change(u, row) returns whether it did. It looks at so many bytes of a row's floats.
 template <typename Change>
-void TieredTable::ChangeRows(int64_t p, Batch* batch, Change change) {
+void TieredTable::ChangeRows(int64_t p, int64_t bytes, Batch* batch, Change change) {
   const auto uniques = batch->keys.uniques(p);
   if (uniques.empty()) return;
   Partition& partition = partitions_[p];
@@ -116,7 +116,9 @@ void TieredTable::ChangeRows(int64_t p, Batch* batch, Change change) {
   InsertFetched(p, batch);
   const std::vector<DramPartition::Position>& positions = prepared.positions;
   for (size_t u = 0; u < positions.size(); ++u) {
-    if (u + kPrefetchRows < positions.size()) rows.PrefetchRow(positions[u + kPrefetchRows]);
+    if (u + kPrefetchRows < positions.size()) {
+      rows.PrefetchRow(positions[u + kPrefetchRows], bytes);
+    }
     const Row row = rows.RowAt(positions[u]);
     if (!change(static_cast<int64_t>(u), row)) continue;
     if (!(row.header->flags & kRowDirty)) {

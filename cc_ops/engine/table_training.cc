@@ -201,7 +201,7 @@ absl::Status TieredTable::LookupOrCreate(absl::Span<const int64_t> keys, float* 
                                             static_cast<int64_t>(batch->prepared[p].misses.size()));
     DramPartition& rows = *partitions_[p].rows;
     const float** const weights_of = weights.data() + batch->keys.begin(p);
-    ChangeRows(p, batch, [&](int64_t u, const Row& row) {
+    ChangeRows(p, 4ll * dim_, batch, [&](int64_t u, const Row& row) {
       const uint64_t frequency = uint64_t{row.header->frequency} + uniques[u].count;
       row.header->frequency = static_cast<uint32_t>(std::min<uint64_t>(frequency, UINT32_MAX));
       rows.NoteUse(row.header);
@@ -244,7 +244,7 @@ absl::Status TieredTable::Upsert(absl::Span<const int64_t> keys, const float* va
       last[member.unique] = member.index;
     }
     DramPartition& batch_rows = *partitions_[p].rows;
-    ChangeRows(p, batch, [&](int64_t u, const Row& row) {
+    ChangeRows(p, 4ll * dim_, batch, [&](int64_t u, const Row& row) {
       batch_rows.NoteUse(row.header);
       CatchUp(row);
       CopyFloats(values + int64_t{last[u]} * dim_, dim_, row.weights);

@@ -119,7 +119,7 @@ template <typename Rule>
 void TieredTable::ApplyRule(int64_t p, Step* step, const Rule& rule) {
   const Prepared& prepared = step->batch->prepared[p];
   const uint32_t this_step = step_.load(std::memory_order_relaxed) + 1;
-  ChangeRows(p, step->batch.get(), [&](int64_t u, const Row& row) {
+  ChangeRows(p, 4ll * layout_.floats(), step->batch.get(), [&](int64_t u, const Row& row) {
     if (!prepared.skip.empty() && prepared.skip[u]) return false;
     if constexpr (Rule::kIdle) CatchUp(row);
     rule.UpdateRow(row.weights, row.weights + dim_, prepared.sums.data() + u * dim_, dim_);

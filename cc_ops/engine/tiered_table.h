@@ -201,7 +201,7 @@ class TieredTable {
   void Abandon(int64_t p, Batch* batch);
   // What cannot: ChangeRows once for each partition, then Settle.
   template <typename Change>
-  void ChangeRows(int64_t p, Batch* batch, Change change)
+  void ChangeRows(int64_t p, int64_t bytes, Batch* batch, Change change)
       ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
   void Settle(int64_t p, Batch* batch) ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
   void FindRows(int64_t p, Batch* batch);

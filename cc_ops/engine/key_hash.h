@@ -27,9 +27,6 @@ inline uint32_t BucketOf(uint64_t hash, uint32_t buckets) {
   return static_cast<uint32_t>(((hash >> 8) & 0xffffffffull) * buckets >> 32);
 }
 
-// Bits 7..0: the digest that a bucket keeps of the key.
-inline uint8_t DigestOf(uint64_t hash) { return static_cast<uint8_t>(hash); }
-
 }  // namespace tf_hps
 
 #endif  // TF_HPS_CC_OPS_ENGINE_KEY_HASH_H_

@@ -54,15 +54,18 @@ constexpr int64_t kNoLimit = int64_t{1} << 40;
 // A partition of rows whose first weight is a stamp.
 class Rows {
  public:
-  Rows(int dim, int64_t slab_bytes, int64_t budget = kNoLimit)
+  Rows(int dim, int64_t slab_bytes, int64_t budget = kNoLimit,
+       int64_t plain_bytes = SlabAllocator::kPlainBytes)
       : budget_(budget),
-        partition_(RowLayout{dim, 1}, kLfu,
-                   std::make_shared<SlabAllocator>(RowLayout{dim, 1}.row_bytes(), slab_bytes),
-                   RowIndex::NewSegments(slab_bytes), &budget_) {
+        partition_(
+            RowLayout{dim, 1}, kLfu,
+            std::make_shared<SlabAllocator>(RowLayout{dim, 1}.row_bytes(), slab_bytes, plain_bytes),
+            RowIndex::NewSegments(slab_bytes), &budget_) {
     partition_.set_limit(budget);
   }
 
   DramPartition* operator->() { return &partition_; }
+  const DramPartition* get() const { return &partition_; }
   MemoryBudget& budget() { return budget_; }
 
   Position Find(int64_t key) const { return partition_.Find(key, HashKey(key)); }
@@ -224,6 +227,48 @@ TEST(DramPartitionTest, FindsEveryRowThroughGrowthOfItsIndex) {
     ASSERT_EQ(rows.StampAt(position), static_cast<float>(key));
   }
   EXPECT_EQ(rows.Find(2), DramPartition::kNone);
+}
+
+TEST(DramPartitionTest, KeepsItsRowsWhenSlabsMoveIntoChunks) {
+  Rows rows(16, 1 << 16, kNoLimit, /*plain_bytes=*/10 << 16);
+  for (int64_t key = 0; key < 20000; ++key) rows.Insert(key, static_cast<float>(key));
+  for (int64_t key = 0; key < 20000; ++key) {
+    ASSERT_EQ(rows.StampAt(rows.Find(key)), static_cast<float>(key));
+  }
+}
+
+TEST(DramPartitionTest, WeightsOfWholeCacheLinesBeginOnOne) {
+  Rows rows(16, 1 << 16);
+  for (int64_t key = 0; key < 2000; ++key) {
+    const Row row = rows->RowAt(rows.Insert(key, 0));
+    ASSERT_EQ(reinterpret_cast<uintptr_t>(row.weights) % 64, 0u);
+  }
+}
+
+// What FindAll finds is what Find does, for any number of keys, those without a row among them.
+TEST(DramPartitionTest, FindAllEqualsFind) {
+  Rows some(3, 4096), none(3, 4096);
+  for (int64_t key = 0; key < 5000; key += 2) some.Insert(key, static_cast<float>(key));
+  std::mt19937_64 rng(3);
+  for (const int64_t n : {0, 1, 15, 16, 17, 31, 32, 33, 64, 1000}) {
+    std::vector<int64_t> keys;
+    for (int64_t i = 0; i < n; ++i) keys.push_back(static_cast<int64_t>(rng() % 5100));
+    std::vector<Position> found;
+    FindAll(
+        n / 3, n,
+        [&](int64_t i) -> RowSearch {
+          return {keys[i], HashKey(keys[i]), i % 7 == 0 ? none.get() : some.get()};
+        },
+        [](const DramPartition&, Position position) { return position; },
+        [&](int64_t i, Position position) {
+          ASSERT_EQ(i, n / 3 + static_cast<int64_t>(found.size()));
+          found.push_back(position);
+        });
+    ASSERT_EQ(static_cast<int64_t>(found.size()), n - n / 3);
+    for (int64_t i = n / 3; i < n; ++i) {
+      EXPECT_EQ(found[i - n / 3], i % 7 == 0 ? DramPartition::kNone : some.Find(keys[i])) << i;
+    }
+  }
 }
 
 // The count of rows that a bucket passed on has 16 bits.

@@ -96,6 +96,28 @@ TEST(KeyBatchTest, UniquesKnowTheirFirstOccurrenceAndTheirNumber) {
   }
 }
 
+TEST(KeyBatchTest, NumbersTellUniquesOfAllPartitionsApart) {
+  const std::vector<int64_t> keys = RandomKeys(20000);
+  const KeyBatch batch(keys, kPartitions, TestThreads(4));
+  ASSERT_EQ(batch.numbers().size(), keys.size());
+  for (uint32_t p = 0; p < kPartitions; ++p) {
+    for (const KeyBatch::Member& member : batch.members(p)) {
+      EXPECT_EQ(batch.numbers()[member.index], batch.begin(p) + member.unique);
+    }
+    EXPECT_LE(batch.begin(p) + static_cast<int64_t>(batch.uniques(p).size()),
+              p + 1 < kPartitions ? batch.begin(p + 1) : batch.size());
+  }
+}
+
+// The scratch of deduplication is small for small partitions only.
+TEST(KeyBatchTest, APartitionMayHaveMoreKeysThanSixteenBitsCount) {
+  std::vector<int64_t> keys;
+  for (int64_t i = 0; i < 140000; ++i) keys.push_back(i % 70000);
+  const KeyBatch batch(keys, 1, SerialFor);
+  ASSERT_EQ(batch.uniques(0).size(), 70000);
+  for (int64_t i = 0; i < 140000; ++i) ASSERT_EQ(batch.numbers()[i], i % 70000);
+}
+
 TEST(KeyBatchTest, KnowsWhichKeysItIsOf) {
   std::vector<int64_t> keys = RandomKeys(100);
   const KeyBatch batch(keys, kPartitions, SerialFor);

@@ -85,6 +85,28 @@ TEST(SlabAllocatorTest, SmallTablesAndLargeRowsTakeWhatTheyNeed) {
   small.Free(slab);
 }
 
+TEST(SlabAllocatorTest, SlabsFromBeforeMoveIntoChunksWithTheirContent) {
+  SlabAllocator allocator(kRowBytes, kSlabBytes, 10 * kSlabBytes);
+  std::vector<char*> slabs;
+  while (!allocator.in_chunks() && slabs.size() < 100) {
+    slabs.push_back(allocator.Allocate());
+    std::memset(slabs.back(), static_cast<int>(slabs.size()), allocator.slab_bytes());
+  }
+  if (!allocator.in_chunks()) GTEST_SKIP() << "this build has no chunks";
+  EXPECT_GT(slabs.size(), 10u);
+  for (size_t i = 0; i < slabs.size(); ++i) {
+    char* const former = slabs[i];
+    slabs[i] = allocator.MoveToChunk(former);
+    EXPECT_EQ(slabs[i] == former, i + 1 == slabs.size()) << i;  // the last one was there
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(slabs[i]) % 64, 0u);
+    EXPECT_EQ(allocator.MoveToChunk(slabs[i]), slabs[i]);
+    EXPECT_EQ(slabs[i][0], static_cast<char>(i + 1));
+    EXPECT_EQ(slabs[i][allocator.slab_bytes() - 1], static_cast<char>(i + 1));
+  }
+  for (char* slab : slabs) allocator.Free(slab);
+  EXPECT_EQ(allocator.chunk_bytes(), 0);
+}
+
 TEST(SlabAllocatorTest, ManyThreadsAtOnce) {
   SlabAllocator allocator(kRowBytes, kSlabBytes);
   TestThreads(4)(8, [&](int64_t thread) {

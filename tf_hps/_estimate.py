@@ -44,7 +44,7 @@ def estimate(rows, dim, optimizer="adagrad", dram_bytes=None):
 
     >>> e = tf_hps.estimate(100_000_000, 16, "adam", dram_bytes="8GiB")
     >>> e.dram_bytes_per_row
-    223.5...
+    223.8...
     >>> round(e.dram_rows / e.rows, 2), round(e.ssd_bytes / 2**30)
     (0.38, 21)
 

@@ -178,16 +178,16 @@ void DramPartition::ListDirty(std::vector<Entry>* entries) const {
   index_.ForEachMarked([&](int64_t key, Position position) {
     entries->push_back({key, position});
   });
-  constexpr size_t kAhead = 16;
-  size_t end = begin;
-  for (size_t i = begin; i < entries->size(); ++i) {
-    if (i + kAhead < entries->size()) {
-      PrefetchLine(RowAt((*entries)[i + kAhead].position).header);
-    }
-    const Entry entry = (*entries)[i];
-    if (RowAt(entry.position).header->flags & kRowDirty) (*entries)[end++] = entry;
-  }
-  entries->resize(end);
+  Entry* const candidates = entries->data() + begin;
+  size_t dirty = 0;
+  VisitPrefetched(
+      static_cast<int64_t>(entries->size() - begin),
+      [&](int64_t i) { PrefetchLine(RowAt(candidates[i].position).header); },
+      [&](int64_t i) {
+        const Entry entry = candidates[i];
+        if (RowAt(entry.position).header->flags & kRowDirty) candidates[dirty++] = entry;
+      });
+  entries->resize(begin + dirty);
 }
 
 void DramPartition::ForEach(absl::FunctionRef<void(int64_t key, Position position)> visit) const {

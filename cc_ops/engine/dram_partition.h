@@ -28,18 +28,6 @@
 
 namespace tf_hps {
 
-// Loads the first `bytes` of floats into the cache.
-inline void PrefetchFloats(const float* floats, int64_t bytes) {
-  // The hardware goes on by itself after a few lines. Each line once: asking again costs as much.
-  constexpr int64_t kLine = 64, kMostBytes = 4 * kLine;
-  const char* line = reinterpret_cast<const char*>(floats);
-  const char* const end = line + std::min(bytes, kMostBytes);
-  do {
-    PrefetchLine(line);
-    line += kLine - (reinterpret_cast<intptr_t>(line) & (kLine - 1));
-  } while (line < end);
-}
-
 // Not thread-safe: the table locks it. Positions stay right until the next Erase or ReleaseSlabs,
 // and rows lie where they are until the next Grow.
 class DramPartition {

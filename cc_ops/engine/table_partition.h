@@ -3,11 +3,13 @@
 #ifndef TF_HPS_CC_OPS_ENGINE_TABLE_PARTITION_H_
 #define TF_HPS_CC_OPS_ENGINE_TABLE_PARTITION_H_
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <type_traits>
 #include <vector>
 
+#include "cc_ops/engine/prefetch.h"
 #include "cc_ops/engine/tiered_table.h"
 #include "cc_ops/engine/uninitialized_vector.h"
 
@@ -73,12 +75,18 @@ struct TieredTable::Batch {
       : keys(keys, static_cast<uint32_t>(partitions), parallel_for),
         prepared(static_cast<size_t>(partitions)) {}
 
+  bool HasMisses() const {
+    return std::any_of(prepared.begin(), prepared.end(),
+                       [](const Prepared& of_partition) { return !of_partition.misses.empty(); });
+  }
+
   const KeyBatch keys;
   std::vector<Prepared> prepared;  // [partitions]
 };
 
-// How many rows ahead of the one at work are prefetched.
-inline constexpr size_t kPrefetchRows = 16;
+// Up to so many keys, what happens in memory takes one thread less time than it takes to wake
+// others.
+inline constexpr size_t kSerialKeys = 8192;
 
 // Calls work(dim), for the usual dims with a constant: loops over so many floats then become a few
 // vector instructions.
@@ -115,18 +123,16 @@ void TieredTable::ChangeRows(int64_t p, int64_t bytes, Batch* batch, Change chan
   ExclusivePass pass(&partition.gate);
   InsertFetched(p, batch);
   const std::vector<DramPartition::Position>& positions = prepared.positions;
-  for (size_t u = 0; u < positions.size(); ++u) {
-    if (u + kPrefetchRows < positions.size()) {
-      rows.PrefetchRow(positions[u + kPrefetchRows], bytes);
-    }
+  const auto prefetch = [&](int64_t u) { rows.PrefetchRow(positions[u], bytes); };
+  VisitPrefetched(static_cast<int64_t>(positions.size()), prefetch, [&](int64_t u) {
     const Row row = rows.RowAt(positions[u]);
-    if (!change(static_cast<int64_t>(u), row)) continue;
+    if (!change(u, row)) return;
     if (!(row.header->flags & kRowDirty)) {
       row.header->flags |= kRowDirty;
       rows.NoteDirty(uniques[u].hash);
     }
     row.header->flags &= ~kRowAwaited;
-  }
+  });
 }
 
 }  // namespace tf_hps

@@ -13,15 +13,15 @@ namespace {
 
 // Keys whose rows one task reads.
 constexpr int64_t kReadKeys = 4096;
-constexpr int64_t kPrefetchAhead = 16;
 
 }  // namespace
 
-absl::Status TieredTable::Prepare(Batch* batch, ParallelFor parallel_for) {
-  TF_HPS_RETURN_IF_ERROR(ForEachPartition(parallel_for, [&](int64_t p) {
+absl::Status TieredTable::Prepare(Batch* batch, ParallelFor search_for, ParallelFor parallel_for) {
+  TF_HPS_RETURN_IF_ERROR(ForEachPartition(search_for, [&](int64_t p) {
     context_->gate.AssertShared();
     return Search(p, batch);
   }));
+  if (!batch->HasMisses()) return absl::OkStatus();
   TF_HPS_RETURN_IF_ERROR(ReadMisses(batch, parallel_for));
   return ForEachPartition(parallel_for, [&](int64_t p) {
     context_->gate.AssertShared();
@@ -166,9 +166,13 @@ absl::Status TieredTable::Modify(absl::Span<const int64_t> keys, ParallelFor par
   MutexLock training(&training_mu_);
   context_->NoteChange();
   last_lookup_.reset();
-  auto batch = std::make_unique<Batch>(keys, partition_count_, parallel_for);
-  const absl::Status status = Prepare(batch.get(), parallel_for);
-  parallel_for(partition_count_, [&](int64_t p) {
+  // The small batches of a model's many tables come at the same time. Each of them on one thread,
+  // they share the cores with the least ado; what is read from SSD is read in parallel all the
+  // same.
+  const ParallelFor memory_for = keys.size() <= kSerialKeys ? ParallelFor(SerialFor) : parallel_for;
+  auto batch = std::make_unique<Batch>(keys, partition_count_, memory_for);
+  const absl::Status status = Prepare(batch.get(), memory_for, parallel_for);
+  memory_for(partition_count_, [&](int64_t p) {
     context_->gate.AssertShared();
     if (!status.ok()) return Abandon(p, batch.get());
     commit(p, batch.get());
@@ -177,7 +181,7 @@ absl::Status TieredTable::Modify(absl::Span<const int64_t> keys, ParallelFor par
   TF_HPS_RETURN_IF_ERROR(status);
   if (read == nullptr) return absl::OkStatus();
   (*read)(batch->keys);
-  parallel_for(partition_count_, [&](int64_t p) {
+  memory_for(partition_count_, [&](int64_t p) {
     context_->gate.AssertShared();
     Settle(p, batch.get());
   });
@@ -218,16 +222,14 @@ absl::Status TieredTable::LookupOrCreate(absl::Span<const int64_t> keys, float* 
   const auto read = [&](const KeyBatch& batch) {
     const int64_t n = batch.size();
     parallel_for((n + kReadKeys - 1) / kReadKeys, [&](int64_t shard) {
-      const int64_t end = std::min(n, (shard + 1) * kReadKeys);
-      const int32_t* const numbers = batch.numbers().data();
+      const int64_t begin = shard * kReadKeys, end = std::min(n, begin + kReadKeys);
+      const int32_t* const numbers = batch.numbers().data() + begin;
       WithDim(dim_, [&](auto dim) {
-        for (int64_t i = shard * kReadKeys; i < end; ++i) {
-          if (i + kPrefetchAhead < end) {
-            PrefetchFloats(weights[numbers[i + kPrefetchAhead]], 4ll * dim);
-          }
-          float* const to = out + i * dim;
+        const auto prefetch = [&](int64_t i) { PrefetchFloats(weights[numbers[i]], 4ll * dim); };
+        VisitPrefetched(end - begin, prefetch, [&](int64_t i) {
+          float* const to = out + (begin + i) * dim;
           if (weights[numbers[i]] != to) CopyFloats(weights[numbers[i]], dim, to);
-        }
+        });
       });
     });
   };

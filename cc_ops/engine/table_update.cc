@@ -28,7 +28,8 @@ struct TieredTable::Step {
 namespace {
 
 // sum = value, or sum += value; the first one is added to zero, as any sum of floats starts.
-void AddFloats(const float* __restrict value, int n, bool first, float* __restrict sum) {
+template <typename Dim>
+void AddFloats(const float* __restrict value, Dim n, bool first, float* __restrict sum) {
   if (first) {
     for (int j = 0; j < n; ++j) sum[j] = 0.0f + value[j];
   } else {
@@ -92,14 +93,15 @@ absl::Status TieredTable::SumGradients(int64_t p, Step* step, NonFinite non_fini
   Prepared* prepared = &step->batch->prepared[p];
   prepared->sums.resize(uniques.size() * static_cast<size_t>(dim_));
   float* const sums = prepared->sums.data();
-  for (size_t m = 0; m < members.size(); ++m) {
-    if (m + kPrefetchRows < members.size()) {
-      PrefetchLine(step->values + int64_t{members[m + kPrefetchRows].index} * dim_);
-    }
-    float* sum = sums + int64_t{members[m].unique} * dim_;
-    const float* value = step->values + int64_t{members[m].index} * dim_;
-    AddFloats(value, dim_, members[m].index == uniques[members[m].unique].first, sum);
-  }
+  WithDim(dim_, [&](auto dim) {
+    const auto value_of = [&](int64_t m) { return step->values + int64_t{members[m].index} * dim; };
+    const auto prefetch = [&](int64_t m) { PrefetchFloats(value_of(m), 4ll * dim); };
+    VisitPrefetched(static_cast<int64_t>(members.size()), prefetch, [&](int64_t m) {
+      const int32_t unique = members[m].unique;
+      AddFloats(value_of(m), dim, members[m].index == uniques[unique].first,
+                sums + int64_t{unique} * dim);
+    });
+  });
   if (non_finite == NonFinite::kPropagate) return absl::OkStatus();
   for (size_t u = 0; u < uniques.size(); ++u) {
     if (AllFinite(sums + static_cast<int64_t>(u) * dim_, dim_)) continue;
@@ -156,56 +158,74 @@ std::vector<std::unique_ptr<TieredTable::Step>> TieredTable::GroupByTable(
 absl::Status TieredTable::ApplySteps(absl::Span<const std::unique_ptr<Step>> steps,
                                      const RuleVariant& rule, NonFinite non_finite,
                                      ParallelFor parallel_for) {
-  // A model may have dozens of small tables: all partitions of all tables are one pool of tasks.
+  // A model may have dozens of small tables: the partitions of all of them are one pool of tasks, a
+  // few at a time where they are small.
   struct Part {
     Step* step;
-    int64_t p;
+    int64_t begin, end;  // see PartitionAt
   };
   std::vector<Part> parts;
   for (const auto& step : steps) {
-    step->table->AssertGateShared();
-    for (int64_t i = 0; i < step->table->partition_count_; ++i) {
-      parts.push_back({step.get(), step->table->PartitionAt(i)});
+    const int64_t partitions = step->table->partition_count_;
+    const int64_t at_a_time = step->keys.size() <= kSerialKeys ? 8 : 1;
+    for (int64_t i = 0; i < partitions; i += at_a_time) {
+      parts.push_back({step.get(), i, std::min(i + at_a_time, partitions)});
     }
   }
-  const int64_t count = static_cast<int64_t>(parts.size());
+  // Calls work(table, step, p) for all partitions of all tables.
+  const auto for_all = [&](auto work) {
+    return ParallelForStatus(parallel_for, static_cast<int64_t>(parts.size()), [&](int64_t n) {
+      Step* const step = parts[n].step;
+      step->table->AssertGateShared();
+      for (int64_t i = parts[n].begin; i < parts[n].end; ++i) {
+        TF_HPS_RETURN_IF_ERROR(work(step->table, step, step->table->PartitionAt(i)));
+      }
+      return absl::OkStatus();
+    });
+  };
   if (steps.size() == 1) {
     steps[0]->table->MakeBatch(steps[0].get(), parallel_for);
   } else {
     parallel_for(static_cast<int64_t>(steps.size()),
                  [&](int64_t i) { steps[i]->table->MakeBatch(steps[i].get(), SerialFor); });
   }
-  absl::Status status = ParallelForStatus(parallel_for, count, [&](int64_t i) {
-    return parts[i].step->table->SumGradients(parts[i].p, parts[i].step, non_finite);
+  absl::Status status = for_all([&](TieredTable* table, Step* step, int64_t p) {
+    return table->SumGradients(p, step, non_finite);
   });
   // As Prepare does, for all tables together.
   if (status.ok()) {
-    status = ParallelForStatus(parallel_for, count, [&](int64_t i) {
-      parts[i].step->table->AssertGateShared();
-      return parts[i].step->table->Search(parts[i].p, parts[i].step->batch.get());
+    status = for_all([](TieredTable* table, Step* step, int64_t p) {
+      table->AssertGateShared();
+      return table->Search(p, step->batch.get());
     });
   }
+  bool misses = false;
   for (size_t i = 0; status.ok() && i < steps.size(); ++i) {
+    if (!steps[i]->batch->HasMisses()) continue;
+    misses = true;
     steps[i]->table->AssertGateShared();
     status = steps[i]->table->ReadMisses(steps[i]->batch.get(), parallel_for);
   }
-  if (status.ok()) {
-    status = ParallelForStatus(parallel_for, count, [&](int64_t i) {
-      parts[i].step->table->AssertGateShared();
-      return parts[i].step->table->MakeReady(parts[i].p, parts[i].step->batch.get());
+  if (status.ok() && misses) {
+    status = for_all([](TieredTable* table, Step* step, int64_t p) {
+      table->AssertGateShared();
+      return table->MakeReady(p, step->batch.get());
     });
   }
-  parallel_for(count, [&](int64_t i) {
-    const Part part = parts[i];
-    TieredTable* const table = part.step->table;
+  for_all([&](TieredTable* table, Step* step, int64_t p) {
     table->AssertGateShared();
-    if (!status.ok()) return table->Abandon(part.p, part.step->batch.get());
-    const auto apply = [&](const auto& bound_rule) {
-      table->AssertGateShared();
-      table->ApplyRule(part.p, part.step, bound_rule);
-    };
-    std::visit(apply, rule);
-  });
+    if (!status.ok()) {
+      table->Abandon(p, step->batch.get());
+    } else {
+      std::visit(
+          [&](const auto& bound_rule) {
+            table->AssertGateShared();
+            table->ApplyRule(p, step, bound_rule);
+          },
+          rule);
+    }
+    return absl::OkStatus();
+  }).IgnoreError();  // there is none
   if (!status.ok()) return status;
   for (const auto& step : steps) step->table->step_.fetch_add(1, std::memory_order_relaxed);
   return absl::OkStatus();

@@ -193,7 +193,7 @@ class TieredTable {
                       absl::FunctionRef<void(int64_t p, Batch* batch)> commit,
                       const absl::FunctionRef<void(const KeyBatch& batch)>* read);
   // What can fail: makes all of the batch's rows of a partition ready.
-  absl::Status Prepare(Batch* batch, ParallelFor parallel_for)
+  absl::Status Prepare(Batch* batch, ParallelFor search_for, ParallelFor parallel_for)
       ABSL_SHARED_LOCKS_REQUIRED(context_->gate);
   // Its steps, with ReadMisses between them: finds what dram has; makes initial rows and room.
   absl::Status Search(int64_t p, Batch* batch) ABSL_SHARED_LOCKS_REQUIRED(context_->gate);

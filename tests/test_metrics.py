@@ -1,5 +1,7 @@
 """TierMetrics: figures in the progress bar, the history and TensorBoard."""
 
+import gc
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -49,6 +51,30 @@ def test_the_history_has_the_figures_of_each_epoch():
         seconds = stats["store"]["seconds"]["fetch"]
         assert 0 < sum(history["seconds_fetch"]) * 40 <= seconds * (1 + 1e-9)  # rounding
         assert history["dram_mib"][1] * 2**20 <= 60_000
+
+
+def test_tables_that_go_while_it_watches_take_nothing_away():
+    with tf_hps.Store(dram_bytes="1MiB") as store:
+        others = [layer_of_rows(store, f"other_{i}", 500) for i in range(2)]
+
+        def exchange(*_):  # one goes for ever, another one of the same name comes for one
+            others.clear()
+            gc.collect()
+            others.append(layer_of_rows(store, "other_1", 3))
+
+        callbacks = [tf_hps.TierMetrics(), tf_keras.callbacks.LambdaCallback(exchange)]
+        _, history = fitted(store, *callbacks)
+        tables = store.stats()["tables"]
+        assert "other_0" not in tables and tables["other_1"]["ssd"]["misses"] == 3
+        expected = sum(table["ssd"]["misses"] for table in tables.values())
+        assert history["new_rows"][0] * 40 == pytest.approx(expected)
+        assert 0 < history["dram_hit_rate"][0] < 1
+
+
+def layer_of_rows(store, name, rows):
+    layer = tf_hps.HPSEmbedding(None, 4, store=store, name=name)
+    layer(np.arange(rows), training=True)
+    return layer
 
 
 def test_figures_are_of_a_batch_however_many_go_into_an_execution():

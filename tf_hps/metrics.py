@@ -108,40 +108,54 @@ class TierMetrics(tf_keras.callbacks.Callback):
             logs.update(_figures(self._first, self._look(), self._batches))
 
     def _look(self):
-        """Returns the counters of all stores together, a dict of name -> number."""
-        total = {"batches": getattr(self, "_batches", 0)}
+        """Returns counters: of all stores together, and by store and table."""
+        look = {"batches": getattr(self, "_batches", 0), "stores": {}, "tables": {}}
 
         def add(name, value):
-            total[name] = total.get(name, 0) + value
+            look["stores"][name] = look["stores"].get(name, 0) + value
 
-        for store in self._stores:
+        for i, store in enumerate(self._stores):
             stats = store.stats()
-            for table in stats["tables"].values():
-                for name, (tier, counter) in _COUNTERS.items():
-                    add(name, table[tier][counter])
             for name in ("bytes_read", "bytes_written", "dram_bytes", "unwritten_bytes"):
                 add(name, stats["store"][name])
             for stage, seconds in stats["store"]["seconds"].items():
                 add(f"seconds_{stage}", seconds)
-        return total
+            for table, tiers in stats["tables"].items():
+                look["tables"][i, table] = {
+                    name: tiers[tier][counter] for name, (tier, counter) in _COUNTERS.items()
+                }
+        return look
+
+
+def _grown(before, after):
+    """Returns by how much counters have grown. Tables come and go: only those there are count."""
+    grown = {name: now - before["stores"].get(name, 0) for name, now in after["stores"].items()}
+    grown |= dict.fromkeys(_COUNTERS, 0)
+    for table, counters in after["tables"].items():
+        former = before["tables"].get(table, {})
+        if any(now < former.get(name, 0) for name, now in counters.items()):
+            former = {}  # another table of that name
+        for name, now in counters.items():
+            grown[name] += now - former.get(name, 0)
+    return grown
 
 
 def _figures(before, after, batches):
     """Returns what the logs get, a dict of floats, of counters before and after `batches`."""
-    grown = {name: after[name] - before.get(name, 0) for name in after}
+    grown = _grown(before, after)
     batches = max(batches, 1)
-    ids = grown.get("dram_hits", 0) + grown.get("dram_misses", 0)
+    ids = grown["dram_hits"] + grown["dram_misses"]
     figures = {
-        "dram_hit_rate": grown.get("dram_hits", 0) / ids if ids else 0.0,
-        "ssd_rows": grown.get("ssd_hits", 0) / batches,
-        "new_rows": grown.get("ssd_misses", 0) / batches,
-        "prefetched_rows": grown.get("prefetched", 0) / batches,
-        "evicted_rows": grown.get("evictions", 0) / batches,
-        "written_rows": grown.get("ssd_writes", 0) / batches,
+        "dram_hit_rate": grown["dram_hits"] / ids if ids else 0.0,
+        "ssd_rows": grown["ssd_hits"] / batches,
+        "new_rows": grown["ssd_misses"] / batches,
+        "prefetched_rows": grown["prefetched"] / batches,
+        "evicted_rows": grown["evictions"] / batches,
+        "written_rows": grown["ssd_writes"] / batches,
         "read_mib": grown["bytes_read"] / batches / 2**20,
         "written_mib": grown["bytes_written"] / batches / 2**20,
-        "unwritten_mib": after["unwritten_bytes"] / 2**20,
-        "dram_mib": after["dram_bytes"] / 2**20,
+        "unwritten_mib": after["stores"]["unwritten_bytes"] / 2**20,
+        "dram_mib": after["stores"]["dram_bytes"] / 2**20,
     }
     return figures | {
         name: value / batches for name, value in grown.items() if name.startswith("seconds_")
